@@ -1,0 +1,67 @@
+//! Frames between gossip machines.
+
+use crate::event::{EventBatch, Heartbeat, Seq, Snapshot};
+use crate::id::{Incarnation, NodeId};
+use crate::trust::MemberCert;
+use crate::wire::handshake::Hello;
+use serde::{Deserialize, Serialize};
+
+/// A frame on a direct stream between two members.
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
+pub enum Direct {
+    /// First on a new connection, both ways.
+    Hello(Box<Hello>),
+    /// Certificates of members the sender knows.
+    Members(Vec<MemberCert>),
+    /// Batches of one or several origins.
+    Batches(Vec<EventBatch>),
+    /// Batches `from..=to` of an origin are missing here.
+    Want {
+        /// Whose batches.
+        origin: NodeId,
+        /// Of which life.
+        incarnation: Incarnation,
+        /// First missing.
+        from: Seq,
+        /// Last missing.
+        to: Seq,
+    },
+    /// Whole sets are wanted: all origins, or one.
+    WantSnapshot {
+        /// The origin; `None` for all that the donor knows.
+        origin: Option<NodeId>,
+    },
+    /// A donor's sets, one frame or several.
+    Snapshots(Vec<Snapshot>),
+    /// The sender leaves the cluster for good or goes down in order.
+    Goodbye {
+        /// Of which life.
+        incarnation: Incarnation,
+    },
+    /// Are you there? (suspicion; answered by `Ack`)
+    Probe {
+        /// Told back.
+        nonce: u64,
+    },
+    /// Yes.
+    Ack {
+        /// From the probe.
+        nonce: u64,
+    },
+    /// Ask `subject` whether it is there and tell me.
+    ProbeFor {
+        /// Whom to ask.
+        subject: NodeId,
+        /// Told back.
+        nonce: u64,
+    },
+}
+
+/// A message on the site's gossipsub topic.
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
+pub enum Published {
+    /// Presence, load and digest of a node.
+    Heartbeat(Box<Heartbeat>),
+    /// A member was admitted.
+    Admitted(Box<MemberCert>),
+}
