@@ -1,0 +1,165 @@
+//! What a template cannot say is said in its own words, and the prefix property holds.
+
+use super::{SMOLLM2, render, template, tiny};
+use crate::template::probe::Skills;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+/// The turns of Llama 3, without its own tools: no tool role, no calls.
+const LLAMA3: &str = "{{ bos_token }}{% for m in messages %}\
+    {{ '<|start_header_id|>' + m['role'] + '<|end_header_id|>\n\n' + m['content'] | trim + '<|eot_id|>' }}\
+    {% endfor %}{% if add_generation_prompt %}\
+    {{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}";
+
+/// A template that takes a system message at the beginning only, drops tool calls and refuses the
+/// tool role, as many do.
+const STRICT: &str = "{% for m in messages %}{% if m.role == 'system' and not loop.first %}\
+    {{ raise_exception('System message must be first') }}{% endif %}{% if m.role == 'tool' %}\
+    {{ raise_exception('Unknown role') }}{% endif %}[{{ m.role }}]{{ m.content }}[/]{% endfor %}";
+
+/// A template that hoists: all system messages come first.
+const HOISTING: &str = "{% for m in messages if m.role == 'system' %}[system]{{ m.content }}[/]\
+    {% endfor %}{% for m in messages if m.role != 'system' %}[{{ m.role }}]{{ m.content }}[/]\
+    {% endfor %}";
+
+/// Calls with their arguments as a text that is put in as it is (DeepSeek's way).
+const TEXT_ARGUMENTS: &str = "{% for m in messages %}[{{ m.role }}]{{ m.content }}\
+    {% for c in m.tool_calls %}<{{ c.function.name + ' ' + c.function.arguments }}>{% endfor %}[/]\
+    {% endfor %}";
+
+fn tool() -> Value {
+    json!({"type": "function", "function": {"name": "read", "description": "Reads ü \"x\"",
+        "parameters": {"type": "object", "properties": {"path": {"type": "string"}}}}})
+}
+
+fn call(content: Value, arguments: Value) -> Value {
+    let function = json!({"name": "read", "arguments": arguments});
+    json!({"role": "assistant", "content": content, "tool_calls": [
+        {"id": "call_1", "type": "function", "function": function},
+    ]})
+}
+
+fn user(text: &str) -> Value {
+    json!({"role": "user", "content": text})
+}
+
+#[test]
+fn skills_are_found() {
+    let all = Skills {
+        tools: true,
+        calls: true,
+        object_arguments: true,
+        null_content: true,
+        system: true,
+        late_system: true,
+    };
+    assert_eq!(tiny().skills, all);
+    let smollm2 = Skills { system: true, late_system: true, ..Skills::default() };
+    assert_eq!(template(SMOLLM2).skills, smollm2);
+    assert_eq!(template(LLAMA3).skills, smollm2);
+    assert_eq!(template(STRICT).skills, Skills { system: true, ..Skills::default() });
+    assert_eq!(template(HOISTING).skills, Skills { system: true, ..Skills::default() });
+    let text = template(TEXT_ARGUMENTS).skills;
+    assert_eq!((text.calls, text.object_arguments, text.null_content), (true, false, false));
+}
+
+#[test]
+fn tools_go_into_the_system_turn() {
+    let template = template(SMOLLM2);
+    let text = render(&template, &[user("Hi")], &[tool()]).unwrap();
+    let line = r#"{"type": "function", "function": {"name": "read", "description": "Reads ü \"x\"", "parameters": {"type": "object", "properties": {"path": {"type": "string"}}}}}"#;
+    assert!(text.starts_with("<|im_start|>system\n# Tools\n"), "{text}");
+    assert!(text.contains(&format!("<tools>\n{line}\n</tools>")), "{text}");
+    assert!(text.ends_with("</tool_call><|im_end|>\n<|im_start|>user\nHi<|im_end|>\n"), "{text}");
+    let system = json!({"role": "system", "content": "Be brief."});
+    let text = render(&template, &[system, user("Hi")], &[tool()]).unwrap();
+    assert!(text.starts_with("<|im_start|>system\nBe brief.\n\n# Tools\n"), "{text}");
+    assert_eq!(text.matches("<|im_start|>system").count(), 1);
+    // Without tools the template's own default stays.
+    let text = render(&template, &[user("Hi")], &[]).unwrap();
+    assert!(text.starts_with("<|im_start|>system\nYou are a helpful AI assistant named SmolLM"));
+}
+
+#[test]
+fn calls_and_results_become_text() {
+    let result = json!({"role": "tool", "tool_call_id": "call_1", "content": "42"});
+    let history = [user("Hi"), call(json!("Let me see."), json!("{\"path\":\"ü\"}")), result];
+    let text = render(&template(SMOLLM2), &history, &[]).unwrap();
+    let expected = "<|im_start|>assistant\nLet me see.\n\
+        <tool_call>{\"name\": \"read\", \"arguments\": {\"path\": \"ü\"}}</tool_call><|im_end|>\n\
+        <|im_start|>user\n<tool_response>42</tool_response><|im_end|>\n";
+    assert!(text.ends_with(expected), "{text}");
+    assert!(!text.contains("call_1"));
+}
+
+#[test]
+fn text_and_object_arguments_are_the_same() {
+    for template in [tiny(), template(SMOLLM2), template(TEXT_ARGUMENTS)] {
+        let one = [user("Hi"), call(Value::Null, json!({"path": "a", "n": 1}))];
+        let other = [user("Hi"), call(json!(""), json!(r#"{"path":"a","n":1}"#))];
+        let (one, other) = (render(&template, &one, &[]), render(&template, &other, &[]));
+        assert_eq!(one, other);
+        assert!(one.unwrap().contains(r#"{"path": "a", "n": 1}"#));
+        // A model's broken call is shown to it as it wrote it.
+        let broken = [user("Hi"), call(Value::Null, json!("{\"path\": "))];
+        assert!(render(&template, &broken, &[]).is_ok());
+        let none = [user("Hi"), call(Value::Null, Value::Null)];
+        assert!(render(&template, &none, &[]).unwrap().contains("{}"));
+    }
+}
+
+#[test]
+fn late_system_messages_stay_in_place() {
+    let system = |text: &str| json!({"role": "system", "content": text});
+    let history = [system("first"), user("a"), system("late"), user("b")];
+    let native = render(&tiny(), &history, &[]).unwrap();
+    assert!(native.contains("a<|im_end|>\n<|im_start|>system\nlate<|im_end|>"), "{native}");
+    for source in [STRICT, HOISTING] {
+        let text = render(&template(source), &history, &[]).unwrap();
+        assert_eq!(text, "[system]first[/][user]a[/][user]<system>late</system>[/][user]b[/]");
+    }
+    // OpenAI's newer name for it.
+    let developer = json!({"role": "developer", "content": "first"});
+    let text = render(&template(STRICT), &[developer], &[]).unwrap();
+    assert_eq!(text, "[system]first[/]");
+}
+
+/// Any message of an agent's history.
+fn message() -> impl Strategy<Value = Value> {
+    let text = "(|a|two words|ü🙂|<b>&|\\{\\{ x \\}\\}|\\n \\n)";
+    let arguments = prop_oneof![
+        Just(json!({"path": "x", "n": [1, 2.5, null]})),
+        Just(json!("{\"path\":\"x\"}")),
+        Just(json!("not json")),
+        Just(Value::Null),
+    ];
+    let role = prop::sample::select(vec!["user", "assistant", "system", "tool", "developer"]);
+    prop_oneof![
+        3 => (role, text).prop_map(|(role, text)| json!({"role": role, "content": text})),
+        1 => (text, arguments.clone()).prop_map(|(text, arguments)| call(json!(text), arguments)),
+        1 => arguments.prop_map(|arguments| call(Value::Null, arguments)),
+        1 => text.prop_map(|text| json!({"role": "user", "content": [
+            {"type": "text", "text": text, "cache_control": {"type": "ephemeral"}}, {"text": "."},
+        ]})),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn histories_grow_at_the_end(
+        messages in prop::collection::vec(message(), 1..8),
+        tools in 0usize..3,
+        which in 0usize..6,
+    ) {
+        let sources = [SMOLLM2, LLAMA3, STRICT, HOISTING, TEXT_ARGUMENTS];
+        let template = sources.get(which).map_or_else(tiny, |source| template(source));
+        let tools = vec![tool(); tools];
+        let mut before = String::new();
+        for n in 1..=messages.len() {
+            let text = render(&template, &messages[..n], &tools).unwrap();
+            prop_assert!(text.starts_with(&before), "{:?}\n{:?}", before, text);
+            prop_assert!(text.len() > before.len());
+            before = text;
+        }
+    }
+}

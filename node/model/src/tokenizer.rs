@@ -1,0 +1,130 @@
+//! Text to tokens and back.
+
+mod bytes;
+mod gguf;
+mod stream;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use gguf::{digest_gguf, from_gguf};
+pub use stream::DecodeStream;
+
+use crate::ModelError;
+use bytes::ByteTable;
+use protocol::hash::Token;
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A model's tokenizer; cheap to clone, usable from any thread.
+#[derive(Clone)]
+pub struct Tokenizer {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    library: tokenizers::Tokenizer,
+    /// Which ids are control tokens, by id.
+    special: Vec<bool>,
+    /// The bytes of each token, where tokens are byte strings (all byte-level BPE vocabularies).
+    table: Option<ByteTable>,
+}
+
+impl fmt::Debug for Tokenizer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tokenizer({} tokens)", self.vocab_size())
+    }
+}
+
+impl Tokenizer {
+    /// From the content of a `tokenizer.json`; `path` is for messages.
+    pub(crate) fn from_json(path: &Path, json: &[u8]) -> Result<Self, ModelError> {
+        let library = tokenizers::Tokenizer::from_bytes(json)
+            .map_err(|e| ModelError::tokenizer(path, format!("{e}; download it again")))?;
+        Self::from_library(path, library)
+    }
+
+    fn from_library(path: &Path, mut library: tokenizers::Tokenizer) -> Result<Self, ModelError> {
+        const MOST: usize = 1 << 24; // far above any vocabulary: an id beyond is damage
+        let quiet = library.with_truncation(None).map(|library| library.with_padding(None));
+        quiet.map_err(|e| ModelError::tokenizer(path, e))?;
+        let vocab = library.get_vocab(true);
+        let size = vocab.values().max().map_or(0, |last| *last as usize + 1);
+        if size == 0 || size > MOST {
+            let detail = format!("it has {size} tokens, expected 1 to {MOST}");
+            return Err(ModelError::tokenizer(path, detail));
+        }
+        let mut special = vec![false; size];
+        for (id, token) in library.get_added_tokens_decoder() {
+            if let Some(place) = special.get_mut(id as usize) {
+                *place = token.special;
+            }
+        }
+        let table = ByteTable::new(&library, size);
+        Ok(Self { inner: Arc::new(Inner { library, special, table }) })
+    }
+
+    /// The tokens of `text`. Special tokens written in the text (as rendered templates do) become
+    /// themselves. `add_special` adds what the tokenizer puts around every text (such as a
+    /// beginning of sequence): right for plain completions, wrong for rendered templates.
+    pub fn encode(&self, text: &str, add_special: bool) -> Vec<Token> {
+        match self.inner.library.encode_fast(text, add_special) {
+            Ok(encoding) => encoding.get_ids().iter().copied().map(Token).collect(),
+            // The library's splitting expressions give up on some pathological texts; halves of
+            // them pass. A single character that cannot be encoded has no tokens.
+            Err(_) => {
+                let middle = (1..text.len())
+                    .filter(|at| text.is_char_boundary(*at))
+                    .min_by_key(|at| at.abs_diff(text.len() / 2));
+                let Some((head, tail)) = middle.and_then(|at| text.split_at_checked(at)) else {
+                    return Vec::new();
+                };
+                let mut tokens = self.encode(head, add_special);
+                tokens.extend(self.encode(tail, false));
+                tokens
+            }
+        }
+    }
+
+    /// The text of `tokens`, without special tokens. Bytes that are not UTF-8 become U+FFFD.
+    pub fn decode(&self, tokens: &[Token]) -> String {
+        let mut stream = self.decode_stream();
+        let mut text: String = tokens.iter().filter_map(|token| stream.push(*token)).collect();
+        text.push_str(&stream.finish());
+        text
+    }
+
+    /// Decodes an answer token by token.
+    pub fn decode_stream(&self) -> DecodeStream {
+        DecodeStream::new(self.clone())
+    }
+
+    /// One more than the highest token id.
+    pub fn vocab_size(&self) -> usize {
+        self.inner.special.len()
+    }
+
+    /// The id of a token by its exact text in the vocabulary.
+    pub fn token(&self, text: &str) -> Option<Token> {
+        self.inner.library.token_to_id(text).map(Token)
+    }
+
+    /// The vocabulary's own spelling of a token (byte-level vocabularies spell a space `Ġ`).
+    pub fn spelling(&self, token: Token) -> Option<String> {
+        self.inner.library.id_to_token(token.0)
+    }
+
+    /// Whether the token is a control token, which decoding leaves out.
+    pub fn is_special(&self, token: Token) -> bool {
+        self.inner.special.get(token.0 as usize).copied().unwrap_or(false)
+    }
+
+    fn table(&self) -> Option<&ByteTable> {
+        self.inner.table.as_ref()
+    }
+
+    /// Decodes with the library: slow, for vocabularies that are not byte-level.
+    fn decode_whole(&self, tokens: &[u32]) -> String {
+        self.inner.library.decode(tokens, true).unwrap_or_default()
+    }
+}

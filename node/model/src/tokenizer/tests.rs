@@ -1,0 +1,166 @@
+use super::Tokenizer;
+use crate::ModelError;
+use crate::gguf::{Header, tests::Writer};
+use proptest::prelude::*;
+use protocol::hash::Token;
+use std::path::Path;
+use std::sync::LazyLock;
+
+const FIXTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/tiny-qwen3");
+
+static TINY: LazyLock<Tokenizer> = LazyLock::new(|| {
+    let path = Path::new(FIXTURE).join("tokenizer.json");
+    Tokenizer::from_json(&path, &std::fs::read(&path).unwrap()).unwrap()
+});
+
+/// A byte-level GGUF vocabulary: the 256 bytes, a few merges, control and user-defined tokens.
+fn gguf(pre: &str) -> Writer {
+    let mut tokens: Vec<String> = (0..=255u32).map(|byte| alphabet(byte).to_string()).collect();
+    tokens.extend(["he", "ll", "hell", "hello", "Ġhello", "12"].map(String::from));
+    let mut types = vec![1; tokens.len()];
+    tokens.extend(["<|im_start|>", "<|im_end|>", "<tool_call>"].map(String::from));
+    types.extend([3, 3, 4]);
+    let merges = ["h e", "l l", "he ll", "hell o", "Ġ hello", "1 2"].map(String::from);
+    Writer::default()
+        .text("tokenizer.ggml.model", "gpt2")
+        .text("tokenizer.ggml.pre", pre)
+        .texts("tokenizer.ggml.tokens", &tokens)
+        .texts("tokenizer.ggml.merges", &merges)
+        .ints("tokenizer.ggml.token_type", &types)
+        .u32("tokenizer.ggml.bos_token_id", 262)
+        .u32("tokenizer.ggml.eos_token_id", 263)
+}
+
+/// The byte's letter, written independently of the code under test.
+fn alphabet(byte: u32) -> char {
+    let printable = |b: u32| (33..127).contains(&b) || (161..256).contains(&b) && b != 173;
+    let code = match printable(byte) {
+        true => byte,
+        false => 256 + (0..byte).filter(|b| !printable(*b)).count() as u32,
+    };
+    char::from_u32(code).unwrap()
+}
+
+fn from_gguf(writer: &Writer) -> Result<Tokenizer, ModelError> {
+    super::from_gguf(Path::new("x.gguf"), &Header::read(&writer.bytes()).unwrap())
+}
+
+fn ids(tokens: &[Token]) -> Vec<u32> {
+    tokens.iter().map(|token| token.0).collect()
+}
+
+#[test]
+fn special_tokens_in_text_become_themselves() {
+    let tokens = TINY.encode("<|im_start|>user\nHi<tool_call><|im_end|>", false);
+    assert_eq!(tokens.first(), TINY.token("<|im_start|>").as_ref());
+    assert_eq!(tokens.last(), TINY.token("<|im_end|>").as_ref());
+    assert!(tokens.contains(&TINY.token("<tool_call>").unwrap()));
+    // Control tokens are not text, marks of the model's own language are.
+    assert_eq!(TINY.decode(&tokens), "user\nHi<tool_call>");
+    assert!(TINY.is_special(tokens[0]) && !TINY.is_special(Token(1_000_000)));
+}
+
+#[test]
+fn gguf_vocabularies() {
+    let tokenizer = from_gguf(&gguf("smollm")).unwrap();
+    assert_eq!(tokenizer.vocab_size(), 265);
+    assert_eq!(ids(&tokenizer.encode("hello hello", false)), [259, 260]);
+    let chat = tokenizer.encode("<|im_start|>hello<tool_call>", false);
+    assert_eq!(ids(&chat), [262, 259, 264]);
+    assert_eq!(tokenizer.decode(&chat), "hello<tool_call>");
+    // smollm takes digits one by one, gpt-2 does not.
+    assert_eq!(tokenizer.encode("12", false).len(), 2);
+    assert_eq!(ids(&from_gguf(&gguf("gpt-2")).unwrap().encode("12", false)), [261]);
+    assert_eq!(ids(&from_gguf(&gguf("llama-bpe")).unwrap().encode("12", false)), [261]);
+    assert_eq!(from_gguf(&gguf("qwen2")).unwrap().encode("12", false).len(), 2);
+}
+
+#[test]
+fn begin_and_end_only_when_asked_for() {
+    let writer = gguf("gpt-2").flag("tokenizer.ggml.add_bos_token", true);
+    let tokenizer = from_gguf(&writer).unwrap();
+    assert_eq!(ids(&tokenizer.encode("hello", false)), [259]);
+    assert_eq!(ids(&tokenizer.encode("hello", true)), [262, 259]);
+    let both = from_gguf(&writer.flag("tokenizer.ggml.add_eos_token", true)).unwrap();
+    assert_eq!(ids(&both.encode("hello", true)), [262, 259, 263]);
+}
+
+#[test]
+fn other_vocabularies_are_named() {
+    let message = from_gguf(&gguf("viking")).unwrap_err().to_string();
+    assert!(message.contains("viking") && message.contains("smollm"), "{message}");
+    let spm = Writer::default().text("tokenizer.ggml.model", "llama");
+    assert!(matches!(from_gguf(&spm), Err(ModelError::Unsupported { .. })));
+    let short = Writer::default()
+        .text("tokenizer.ggml.model", "gpt2")
+        .texts("tokenizer.ggml.tokens", &["a".into()]);
+    let message = from_gguf(&short).unwrap_err().to_string();
+    assert!(message.contains("tokenizer.ggml.merges"), "{message}");
+    let twice = short.clone().texts("tokenizer.ggml.merges", &["a b".into()]);
+    assert!(matches!(from_gguf(&twice), Err(ModelError::Tokenizer { .. })));
+    let garbage = Tokenizer::from_json(Path::new("t.json"), b"{\"version\":");
+    assert!(matches!(garbage, Err(ModelError::Tokenizer { .. })));
+}
+
+#[test]
+fn a_character_in_pieces_comes_out_whole() {
+    let tokenizer = from_gguf(&gguf("gpt-2")).unwrap();
+    let tokens = tokenizer.encode("ü🙂", false);
+    assert_eq!(tokens.len(), 6);
+    let mut stream = tokenizer.decode_stream();
+    let told: Vec<Option<String>> = tokens.iter().map(|token| stream.push(*token)).collect();
+    let some = |text: &str| Some(text.to_owned());
+    assert_eq!(told, [None, some("ü"), None, None, None, some("🙂")]);
+    assert_eq!(stream.finish(), "");
+    // An answer that ends inside a character, and one that goes on with something else.
+    let mut cut = tokenizer.decode_stream();
+    assert_eq!(cut.push(tokens[2]), None);
+    assert_eq!(cut.finish(), "\u{fffd}");
+    let mut broken = tokenizer.decode_stream();
+    assert_eq!(broken.push(tokens[2]), None);
+    assert_eq!(broken.push(Token(259)), some("\u{fffd}hello"));
+}
+
+/// The same vocabulary without the byte table, as tokenizers of other kinds are decoded.
+fn without_table(tokenizer: &Tokenizer) -> Tokenizer {
+    let library = tokenizer.inner.library.clone();
+    let special = tokenizer.inner.special.clone();
+    Tokenizer { inner: std::sync::Arc::new(super::Inner { library, special, table: None }) }
+}
+
+proptest! {
+    #[test]
+    fn text_survives(text in "\\PC{0,40}") {
+        // Qwen's tokenizers normalise to NFC; text that is NFC already comes back as it was.
+        let tokens = TINY.encode(&text, false);
+        let again = TINY.decode(&tokens);
+        prop_assert_eq!(TINY.encode(&again, false), tokens);
+        let plain = from_gguf(&gguf("gpt-2")).unwrap();
+        prop_assert_eq!(plain.decode(&plain.encode(&text, false)), text);
+    }
+
+    /// Pieces put together are the whole as the library decodes it, and the pieces of text that
+    /// was whole have no replacement characters.
+    #[test]
+    fn streams_equal_the_library(tokens in prop::collection::vec(0u32..1024, 0..40)) {
+        let mut stream = TINY.decode_stream();
+        let mut text: String = tokens.iter().filter_map(|id| stream.push(Token(*id))).collect();
+        text.push_str(&stream.finish());
+        prop_assert_eq!(text, TINY.inner.library.decode(&tokens, true).unwrap());
+    }
+
+    #[test]
+    fn streams_of_text_have_no_replacements(text in "[a-zäß日本語🙂🇨🇭 ]{0,20}") {
+        for tokenizer in [TINY.clone(), without_table(&TINY)] {
+            let mut stream = tokenizer.decode_stream();
+            let mut whole = String::new();
+            for token in tokenizer.encode(&text, false) {
+                let piece = stream.push(token).unwrap_or_default();
+                prop_assert!(!piece.contains(char::REPLACEMENT_CHARACTER));
+                whole.push_str(&piece);
+            }
+            whole.push_str(&stream.finish());
+            prop_assert_eq!(&whole, &text);
+        }
+    }
+}
