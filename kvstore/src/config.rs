@@ -1,0 +1,114 @@
+//! What a store is told once.
+
+use protocol::block::CacheRule;
+use protocol::hash::GRANULE;
+use protocol::id::{EngineId, Incarnation};
+use protocol::op::EngineSpec;
+use protocol::sign::Keypair;
+use protocol::time::Span;
+
+/// Settings of a [`crate::Store`].
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The node's key: signs the digests of blocks sealed here, and names the node.
+    pub keypair: Keypair,
+    /// The node's life, named in those digests.
+    pub incarnation: Incarnation,
+    /// The resident engines; each slot of each pool holds one block.
+    pub engines: Vec<EngineSpec>,
+    /// Slots of the DRAM pool; 0 turns it off, and fetching with it.
+    pub dram_slots: u32,
+    /// Bytes of one DRAM slot. Engines whose blocks have another size do without DRAM.
+    pub dram_slot_bytes: u64,
+    /// Slots leased ahead of decoding, in blocks.
+    pub decode_batch: u32,
+    /// Bounds.
+    pub limits: Limits,
+}
+
+/// Bounds and lengths of time. [`Limits::default`] documents the values.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Leases at once.
+    pub leases: usize,
+    /// Claims of one request that are honoured; later ones are ignored.
+    pub claims: usize,
+    /// Longest pin; longer ones are clipped.
+    pub pin: Span,
+    /// An ordinary claim lapses so long after the last request that made it.
+    pub claim_life: Span,
+    /// A copy from DRAM into an engine is waited for so long.
+    pub import: Span,
+    /// Longest fetch; longer deadlines are clipped.
+    pub fetch: Span,
+    /// Peers' reads at once.
+    pub reads: usize,
+    /// Longest lease of a peer's read.
+    pub read: Span,
+    /// What a refused request is told to wait.
+    pub retry_after: Span,
+}
+
+impl Default for Limits {
+    /// 4,096 leases, 32 claims per request, pins up to 2 h, claims for 10 min, imports 10 s,
+    /// fetches up to 30 s, 1,024 reads of up to 30 s, retry after 500 ms.
+    fn default() -> Self {
+        Self {
+            leases: 4096,
+            claims: 32,
+            pin: Span::secs(2 * 3600),
+            claim_life: Span::secs(600),
+            import: Span::secs(10),
+            fetch: Span::secs(30),
+            reads: 1024,
+            read: Span::secs(30),
+            retry_after: Span::millis(500),
+        }
+    }
+}
+
+/// Why a store cannot be made.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// Two engines with one id.
+    #[error("engine {} is configured twice", .0.0)]
+    Twice(EngineId),
+    /// An engine without slots.
+    #[error("engine {} has no slots", .0.0)]
+    NoSlots(EngineId),
+    /// Block size not a multiple of the hash granule.
+    #[error("engine {} has blocks of {tokens} tokens, not a multiple of {GRANULE}", engine.0)]
+    BlockTokens {
+        /// Which.
+        engine: EngineId,
+        /// Its block size.
+        tokens: u32,
+    },
+    /// Blocks of several parts, or groups that do not need the whole past.
+    #[error("engine {} has blocks of several parts or a windowed cache, which is not supported", .0.0)]
+    Parts(EngineId),
+}
+
+impl Config {
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        let mut seen = std::collections::BTreeSet::new();
+        for spec in &self.engines {
+            let (engine, storage) = (spec.engine, &spec.storage);
+            if !seen.insert(engine) {
+                return Err(ConfigError::Twice(engine));
+            }
+            if spec.slots == 0 {
+                return Err(ConfigError::NoSlots(engine));
+            }
+            let tokens = storage.block_tokens;
+            if tokens == 0 || !(tokens as usize).is_multiple_of(GRANULE) {
+                return Err(ConfigError::BlockTokens { engine, tokens });
+            }
+            let whole_past = storage.groups.iter().all(|rule| *rule == CacheRule::Full);
+            if storage.parts.len() > 1 || storage.groups.len() > 1 || !whole_past {
+                return Err(ConfigError::Parts(engine));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,98 @@
+//! Plain counters; the node turns them into metrics.
+
+use crate::pool::SlotCounts;
+use protocol::block::Tier;
+
+/// A look at the store.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Stats {
+    /// What happened since the start.
+    pub counters: Counters,
+    /// The tiers now: each engine, then DRAM.
+    pub tiers: Vec<TierStats>,
+    /// Leases now.
+    pub leases: usize,
+    /// Operations under way now.
+    pub operations: usize,
+    /// Peers' reads now.
+    pub reads: usize,
+}
+
+/// One tier now, and what was evicted from it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TierStats {
+    /// Which.
+    pub tier: Tier,
+    /// Its slots by state.
+    pub slots: SlotCounts,
+    /// Blocks it holds.
+    pub blocks: u32,
+    /// Blocks with an unexpired pin.
+    pub pinned: u32,
+    /// Blocks evicted since the start.
+    pub evicted: u64,
+    /// Of these, pinned ones: only pinned ones were left.
+    pub pins_broken: u64,
+    /// Pins not accepted because the tier's budget was spent.
+    pub pins_refused: u64,
+}
+
+/// What happened since the start. `queried_tokens` is the sum of the four token counts after it;
+/// a request is counted when its lease ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counters {
+    /// Requests granted.
+    pub granted: u64,
+    /// Requests refused for want of room.
+    pub refused_busy: u64,
+    /// Requests refused for another reason.
+    pub refused_other: u64,
+    /// Prompt tokens of ended leases.
+    pub queried_tokens: u64,
+    /// Of these, reused in place.
+    pub engine_tokens: u64,
+    /// Of these, copied from DRAM.
+    pub dram_tokens: u64,
+    /// Of these, fetched from peers.
+    pub peer_tokens: u64,
+    /// Of these, in no cache.
+    pub uncached_tokens: u64,
+    /// Blocks sealed.
+    pub sealed: u64,
+    /// Blocks sealed or imported that the engine's tier held already: the first copy stays.
+    pub duplicates: u64,
+    /// Sealed blocks whose tokens do not have the name the request gave.
+    pub misnamed: u64,
+    /// Claims or pins of requests beyond a limit.
+    pub claims_clipped: u64,
+    /// Requests for more slots that got none.
+    pub top_ups_empty: u64,
+    /// Sealed blocks written through to DRAM.
+    pub offloaded: u64,
+    /// Sealed blocks for which DRAM had no room.
+    pub offload_skipped: u64,
+    /// Copies to DRAM that failed.
+    pub offload_failed: u64,
+    /// Copies to DRAM whose bytes are not those the producer signed: memory has failed.
+    pub offload_corrupt: u64,
+    /// Blocks asked of peers.
+    pub fetch_asked: u64,
+    /// Of these, arrived.
+    pub fetch_verified: u64,
+    /// Of these, not there.
+    pub fetch_absent: u64,
+    /// Of these, wrong.
+    pub fetch_corrupt: u64,
+    /// Of these, late or unreachable.
+    pub fetch_failed: u64,
+    /// Fetches cancelled because nobody waited any more.
+    pub fetch_cancelled: u64,
+    /// Blocks lent to peers.
+    pub read_blocks: u64,
+    /// Blocks that peers asked for and did not get.
+    pub read_absent: u64,
+    /// Reads whose lease ran out.
+    pub read_expired: u64,
+    /// Inputs about unknown or ended things, ignored.
+    pub stale: u64,
+}
