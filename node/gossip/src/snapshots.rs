@@ -1,0 +1,284 @@
+//! Whole sets: a newcomer's donor, asking, cutting into frames, taking over.
+
+use crate::config::PART_HASHES;
+use crate::door::Out;
+use crate::machine::Gossip;
+use crate::members::{Member, begin_life};
+use crate::replica::Installed;
+use protocol::event::{EventRun, INDEX_GRANULE, Seq, Snapshot};
+use protocol::hash::PrefixHash;
+use protocol::id::{Incarnation, NodeId};
+use protocol::time::{Span, Time};
+use protocol::wire::gossip::Direct;
+use std::collections::BTreeSet;
+
+/// A donor that sends nothing for so long has nothing more, or is gone.
+const DONOR_PATIENCE: Span = Span::secs(2);
+/// One peer may ask for one set at most so often.
+const CUT_EVERY: Span = Span::millis(500);
+/// Remembered requests for sets.
+const CUTS_MAX: usize = 4096;
+/// Snapshots in one frame.
+const SNAPSHOTS_PER_FRAME: usize = 256;
+
+/// How a newcomer gets its first index.
+#[derive(Debug, Default)]
+pub(crate) struct Bootstrap {
+    done: bool,
+    /// Who was asked, until when to wait, and whether it has sent anything.
+    donor: Option<(NodeId, Time, bool)>,
+    tried: BTreeSet<NodeId>,
+}
+
+impl Gossip {
+    /// True once a donor has begun to give this node its first index: it may route from it.
+    pub fn has_index(&self) -> bool {
+        self.bootstrap.done || self.bootstrap.donor.is_some_and(|(_, _, answered)| answered)
+    }
+
+    /// Asks the first peer that is ready for everything it knows.
+    pub(crate) fn ask_donor(&mut self, now: Time, peer: NodeId, out: &mut Vec<Out>) {
+        let fits = !self.bootstrap.done
+            && self.bootstrap.donor.is_none()
+            && self.live_peers().any(|node| node == peer);
+        if fits {
+            self.bootstrap.tried.insert(peer);
+            self.bootstrap.donor = Some((peer, now + DONOR_PATIENCE, false));
+            self.counters.snapshot_wants += 1;
+            let frame = Direct::WantSnapshot { origin: None };
+            out.push(Out::Direct { to: peer, frame });
+        }
+    }
+
+    pub(crate) fn donor_lost(&mut self, node: &NodeId) {
+        if let Some((donor, until, _)) = &mut self.bootstrap.donor
+            && donor == node
+        {
+            *until = Time::ZERO;
+        }
+    }
+
+    /// Ends the wait for a donor, or tries the next one.
+    pub(crate) fn sweep_donor(&mut self, now: Time, out: &mut Vec<Out>) {
+        let Some((_, until, answered)) = self.bootstrap.donor else {
+            return;
+        };
+        if now < until {
+            return;
+        }
+        self.bootstrap.donor = None;
+        if answered {
+            self.bootstrap.done = true;
+            return;
+        }
+        let next = self.live_peers().find(|node| !self.bootstrap.tried.contains(node));
+        if let Some(next) = next {
+            self.ask_donor(now, next, out);
+        }
+    }
+
+    /// Whether an origin's set is likely on its way with the donor's, so that it need not be
+    /// asked for.
+    pub(crate) fn comes_with_donor(&self, origin: &NodeId, member: &Member) -> bool {
+        member.replica.applied() == Seq(0)
+            && self
+                .bootstrap
+                .donor
+                .is_some_and(|(donor, _, answered)| donor != *origin || !answered)
+    }
+
+    /// Serves a request for one set or all. The own set is cut here, exactly at the last batch;
+    /// the index, which may be ahead of it, cuts the others.
+    pub(crate) fn serve_snapshot(
+        &mut self,
+        now: Time,
+        to: NodeId,
+        origin: Option<NodeId>,
+        out: &mut Vec<Out>,
+    ) {
+        self.cuts.retain(|_, at| now.since(*at) < CUT_EVERY);
+        if self.cuts.len() >= CUTS_MAX || self.cuts.contains_key(&(to, origin)) {
+            return;
+        }
+        self.cuts.insert((to, origin), now);
+        if origin.is_none_or(|origin| origin == self.node) {
+            self.flush(out);
+            let own = self.own.cut();
+            self.send_snapshots(to, vec![own], out);
+        }
+        let others = match origin {
+            None => self.members.values().any(|m| m.replica.applied() > Seq(0)),
+            Some(origin) => self.members.get(&origin).is_some_and(|m| m.replica.applied() > Seq(0)),
+        };
+        if others {
+            out.push(Out::CutSnapshot { to, origin });
+        }
+    }
+
+    /// Sends what the index has cut.
+    pub(crate) fn snapshot_cut(
+        &mut self,
+        to: NodeId,
+        mut snapshots: Vec<Snapshot>,
+        out: &mut Vec<Out>,
+    ) {
+        snapshots.retain(|snapshot| snapshot.origin != self.node && snapshot.origin != to);
+        self.send_snapshots(to, snapshots, out);
+    }
+
+    fn send_snapshots(&mut self, to: NodeId, snapshots: Vec<Snapshot>, out: &mut Vec<Out>) {
+        self.counters.snapshots_served += snapshots.len() as u64;
+        for frame in into_frames(snapshots) {
+            out.push(Out::Direct { to, frame: Direct::Snapshots(frame) });
+        }
+    }
+
+    pub(crate) fn snapshots(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        snapshots: Vec<Snapshot>,
+        out: &mut Vec<Out>,
+    ) {
+        let mut donated = false;
+        if let Some((donor, until, answered)) = &mut self.bootstrap.donor
+            && *donor == from
+        {
+            (*until, *answered, donated) = (now + DONOR_PATIENCE, true, true);
+        }
+        for snapshot in snapshots {
+            self.snapshot(now, from, snapshot, donated, out);
+        }
+    }
+
+    fn snapshot(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        snapshot: Snapshot,
+        donated: bool,
+        out: &mut Vec<Out>,
+    ) {
+        let origin = snapshot.origin;
+        if origin == self.node {
+            return;
+        }
+        let keep = self.config.keep_others;
+        let Some(member) = self.members.get_mut(&origin) else {
+            self.counters.strangers += 1;
+            return;
+        };
+        let by_origin = origin == from;
+        let same_life = snapshot.incarnation == member.incarnation;
+        let welcome = (donated || member.replica.was_asked(&from))
+            && (same_life || (!member.life_proven && snapshot.incarnation > member.incarnation));
+        if !welcome {
+            self.counters.snapshots_refused += 1;
+            return;
+        }
+        if !same_life {
+            begin_life(member, snapshot.incarnation, keep, out);
+            out.push(Out::Member(Box::new(member.view())));
+        }
+        match member.replica.install(snapshot, by_origin) {
+            Installed::Part | Installed::Known => {}
+            Installed::Refused => self.counters.snapshots_refused += 1,
+            Installed::Done(whole, offered) => {
+                member.forgotten = false;
+                self.counters.snapshots_learned += 1;
+                out.push(Out::LearnSnapshot(whole));
+                self.hand_on(offered, out);
+                self.note_progress(now, &origin, Some(from));
+            }
+        }
+    }
+
+    /// The index says that its set is not what the origin signed.
+    pub(crate) fn diverged(
+        &mut self,
+        now: Time,
+        (origin, incarnation): (NodeId, Incarnation),
+        seq: Seq,
+    ) {
+        let Some(member) = self.members.get_mut(&origin) else {
+            return;
+        };
+        // Where the place has moved on, the next comparison will tell again.
+        if member.incarnation == incarnation && member.replica.applied() >= seq {
+            self.counters.digest_mismatch += 1;
+            member.replica.distrust();
+            self.note_gap(now, &origin);
+        }
+    }
+}
+
+/// Cuts a run that is longer than a frame may be.
+fn split_run(run: EventRun) -> Vec<EventRun> {
+    let parts = |first: u32, hashes: Vec<PrefixHash>| {
+        let step = INDEX_GRANULE.saturating_mul(PART_HASHES as u32);
+        let parts: Vec<(u32, Vec<PrefixHash>)> = hashes
+            .chunks(PART_HASHES)
+            .zip(0u32..)
+            .map(|(part, n)| (first.saturating_add(step.saturating_mul(n)), part.to_vec()))
+            .collect();
+        parts.into_iter()
+    };
+    match run {
+        EventRun::Stored { storage, holder, first, hashes } if hashes.len() > PART_HASHES => {
+            parts(first, hashes)
+                .map(|(first, hashes)| EventRun::Stored { storage, holder, first, hashes })
+                .collect()
+        }
+        other => vec![other],
+    }
+}
+
+fn names(run: &EventRun) -> usize {
+    match run {
+        EventRun::Stored { hashes, .. }
+        | EventRun::Removed { hashes, .. }
+        | EventRun::Computing { hashes, .. } => hashes.len(),
+        EventRun::Cleared { .. } => 1,
+    }
+}
+
+/// Cuts a set into parts that fit a frame; each carries the cut's watermark and digest.
+fn split(snapshot: Snapshot) -> Vec<Snapshot> {
+    let head = Snapshot { runs: Vec::new(), ..snapshot.clone() };
+    let mut parts = vec![head.clone()];
+    let mut named = 0;
+    for run in snapshot.runs.into_iter().flat_map(split_run) {
+        if named > 0 && named + names(&run) > PART_HASHES {
+            parts.push(head.clone());
+            named = 0;
+        }
+        named += names(&run);
+        if let Some(part) = parts.last_mut() {
+            part.runs.push(run);
+        }
+    }
+    parts
+}
+
+/// Packs sets, or parts of them, into frames.
+fn into_frames(snapshots: Vec<Snapshot>) -> Vec<Vec<Snapshot>> {
+    let mut frames = Vec::new();
+    let (mut frame, mut named) = (Vec::new(), 0);
+    for part in snapshots.into_iter().flat_map(split) {
+        let more: usize = part.runs.iter().map(names).sum();
+        let full = named + more > PART_HASHES || frame.len() >= SNAPSHOTS_PER_FRAME;
+        if full && !frame.is_empty() {
+            frames.push(std::mem::take(&mut frame));
+            named = 0;
+        }
+        named += more;
+        frame.push(part);
+    }
+    if !frame.is_empty() {
+        frames.push(frame);
+    }
+    frames
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,13 @@
+//! Whole clusters of gossip machines in one deterministic world: encoded bytes, a lossy topic,
+//! direct streams that delay, drop and break.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)] // tests may panic
+
+mod chaos;
+mod faults;
+mod frames;
+mod index;
+mod liveness;
+mod lives;
+mod spread;
+mod world;
