@@ -1,0 +1,188 @@
+//! The endpoint of a node.
+
+use crate::accept::{self, CLOSE_DOWN};
+use crate::alpn::Alpn;
+use crate::config::{Limits, TransferConfig};
+use crate::connections::{self, Connections};
+use crate::credits::Credits;
+use crate::error::TransferError;
+use crate::fetch;
+use crate::host::Host;
+use crate::paths::{PathStats, Paths};
+use crate::quic;
+use crate::serve;
+use crate::throttle::Throttle;
+use crate::tls::Identity;
+use kernels::Pool;
+use protocol::block::BlockKey;
+use protocol::id::NodeId;
+use protocol::op::{FetchOp, Fetched};
+use protocol::wire::handshake::Hello;
+use protocol::wire::serve::{ServeAnswer, ServeRequest};
+use quinn::{Endpoint, TokioRuntime, TransportConfig};
+use std::fmt;
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::{Semaphore, mpsc};
+
+/// [`Transfer::close`] waits so long for peers to hear of it.
+const FAREWELL: Duration = Duration::from_millis(500);
+
+/// What all tasks of an endpoint share.
+pub(crate) struct Inner {
+    pub(crate) endpoint: Endpoint,
+    pub(crate) identity: Identity,
+    pub(crate) host: Arc<dyn Host>,
+    pub(crate) issuer: NodeId,
+    pub(crate) limits: Limits,
+    pub(crate) throttle: Option<Throttle>,
+    pub(crate) credits: Arc<Credits>,
+    pub(crate) joins: Semaphore,
+    pub(crate) paths: Paths,
+    pub(crate) connections: Connections,
+    pub(crate) client_transport: Arc<TransportConfig>,
+    hello: Mutex<Arc<Hello>>,
+}
+
+impl Inner {
+    pub(crate) fn hello(&self) -> Arc<Hello> {
+        Arc::clone(&self.hello.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// The endpoint: one UDP port that serves members and is used to reach them. Closes when dropped.
+pub struct Transfer {
+    inner: Arc<Inner>,
+}
+
+impl fmt::Debug for Transfer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Transfer({:?})", self.inner.endpoint.local_addr())
+    }
+}
+
+impl Transfer {
+    /// Binds the port and starts to accept. Must be called inside a tokio runtime.
+    pub fn bind(config: TransferConfig, host: Arc<dyn Host>) -> Result<Arc<Self>, TransferError> {
+        let TransferConfig { listen, keypair, hello, issuer, limits, throttle_bytes_s } = config;
+        let identity = Identity::new(&keypair).map_err(TransferError::Identity)?;
+        let tls = identity.server(&host).map_err(|e| TransferError::Identity(e.to_string()))?;
+        let server_transport = Arc::new(quic::server_transport(&limits));
+        let server =
+            quic::server_config(tls, &server_transport).map_err(TransferError::Identity)?;
+        let settings = quic::endpoint_config(&keypair).map_err(TransferError::Identity)?;
+        let failed = |e: std::io::Error| match e.kind() {
+            ErrorKind::AddrInUse => TransferError::InUse(listen),
+            _ => TransferError::Bind(listen, e),
+        };
+        let socket = quic::socket(listen).map_err(failed)?;
+        let runtime = Arc::new(TokioRuntime);
+        let endpoint =
+            Endpoint::new(settings, Some(server.clone()), socket, runtime).map_err(failed)?;
+        let inner = Arc::new(Inner {
+            endpoint: endpoint.clone(),
+            identity,
+            host,
+            issuer,
+            throttle: throttle_bytes_s.map(Throttle::new),
+            credits: Credits::new(limits.block_streams_per_peer, limits.block_streams),
+            joins: Semaphore::new(limits.joins),
+            paths: Paths::new(&limits),
+            connections: Connections::default(),
+            client_transport: Arc::new(quic::client_transport(&limits)),
+            hello: Mutex::new(Arc::new(hello)),
+            limits,
+        });
+        tokio::spawn(accept::run(Arc::clone(&inner), endpoint, server));
+        Ok(Arc::new(Self { inner }))
+    }
+
+    /// Where the endpoint listens.
+    pub fn local_addr(&self) -> Result<SocketAddr, TransferError> {
+        self.inner.endpoint.local_addr().map_err(|_| TransferError::Closed)
+    }
+
+    /// Replaces what is said first on new connections: a renewed certificate, other addresses.
+    pub fn set_hello(&self, hello: Hello) {
+        *self.inner.hello.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(hello);
+    }
+
+    /// Connects to a member ahead of need, so that the first request or fetch does not wait for a
+    /// handshake and [`Self::paths`] knows the round-trip time.
+    pub async fn warm(&self, node: NodeId, addrs: &[SocketAddr]) -> Result<(), TransferError> {
+        for alpn in [Alpn::Serve, Alpn::Blocks] {
+            connections::connection(&self.inner, node, alpn, addrs).await?;
+        }
+        Ok(())
+    }
+
+    /// Sends a placed request to a member. Its answers come on the returned channel, which closes
+    /// when the stream ends; a stream without a last item was cut. Dropping the receiver cancels
+    /// at the server.
+    ///
+    /// Errors are about the way to the peer: a peer in quarantine is refused at once, an unknown
+    /// one costs at most the connect timeout.
+    pub async fn serve(
+        &self,
+        node: NodeId,
+        addrs: &[SocketAddr],
+        request: ServeRequest,
+    ) -> Result<mpsc::Receiver<ServeAnswer>, TransferError> {
+        self.inner
+            .paths
+            .admit(&node, Instant::now())
+            .map_err(|left| TransferError::Quarantined { node, for_ms: left.as_millis() as u64 })?;
+        let (connection, send, recv) =
+            connections::open(&self.inner, node, Alpn::Serve, addrs).await?;
+        serve::ask(Arc::clone(&self.inner), connection, (send, recv), node, &request).await
+    }
+
+    /// Fetches blocks of one member into slots of `pool`, until `deadline` (which stands for
+    /// [`FetchOp::deadline`] on this process's clock).
+    ///
+    /// Each block that ends before the deadline is told on `progress` at once, by its place in
+    /// `op.blocks`, so that it can be used while others arrive; the returned list has all, in
+    /// order. Only blocks whose bytes, digest and producer were checked are `Verified`. When this
+    /// returns, or is dropped, no further write to the slots happens. A peer in quarantine fails
+    /// at once.
+    pub async fn fetch(
+        &self,
+        op: FetchOp,
+        addrs: &[SocketAddr],
+        pool: Arc<Pool>,
+        deadline: Instant,
+        progress: mpsc::Sender<(usize, Fetched)>,
+    ) -> Vec<(BlockKey, Fetched)> {
+        fetch::fetch(&self.inner, &op, addrs, &pool, deadline, &progress).await
+    }
+
+    /// Closes the connections to `node`, for a node that is known to be dead or has left: its
+    /// streams end now instead of at the idle timeout.
+    pub fn disconnect(&self, node: &NodeId) {
+        self.inner.connections.disconnect(*node, CLOSE_DOWN, b"disconnected");
+    }
+
+    /// Ends a quarantine: the peer is known to be back (a new incarnation, say).
+    pub fn readmit(&self, node: &NodeId) {
+        self.inner.paths.readmit(node);
+    }
+
+    /// What has been measured of the paths from here, by node.
+    pub fn paths(&self) -> Vec<PathStats> {
+        self.inner.paths.stats(Instant::now())
+    }
+
+    /// Closes the port and all connections, and waits briefly until peers have been told.
+    pub async fn close(&self) {
+        self.inner.endpoint.close(CLOSE_DOWN, b"the node goes down");
+        let _ = tokio::time::timeout(FAREWELL, self.inner.endpoint.wait_idle()).await;
+    }
+}
+
+impl Drop for Transfer {
+    fn drop(&mut self) {
+        self.inner.endpoint.close(CLOSE_DOWN, b"the node goes down");
+    }
+}
