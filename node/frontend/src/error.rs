@@ -1,0 +1,185 @@
+//! Errors in the words of each dialect.
+
+use axum::body::Body;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::Response;
+use protocol::prompt::Refusal;
+use serde_json::{Value, json};
+
+/// Whose words are spoken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Dialect {
+    /// Chat Completions.
+    OpenAi,
+    /// Messages.
+    Anthropic,
+}
+
+/// What went wrong, apart from its words.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// The request is wrong.
+    Invalid,
+    /// The model is not served.
+    NoModel,
+    /// No such path.
+    NoPath,
+    /// The path exists, the method does not.
+    NoMethod,
+    /// The body is too large.
+    TooLarge,
+    /// The prompt exceeds the context; lengths in tokens.
+    TooLong {
+        tokens: u32,
+        /// Longest prompt.
+        limit: u32,
+    },
+    /// No room now.
+    Busy,
+    /// No usable node now.
+    NoTarget,
+    /// Ours to repair.
+    Failed,
+}
+
+/// An error as a client meets it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct ApiError {
+    pub(crate) kind: Kind,
+    pub(crate) message: String,
+    /// Path of the field that is wrong.
+    pub(crate) param: Option<String>,
+    /// Seconds.
+    pub(crate) retry_after: Option<u64>,
+}
+
+impl ApiError {
+    pub(crate) fn new(kind: Kind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), param: None, retry_after: None }
+    }
+
+    pub(crate) fn invalid(message: impl Into<String>) -> Self {
+        Self::new(Kind::Invalid, message)
+    }
+
+    /// `path` is wrong because of `why`.
+    pub(crate) fn field(path: &str, why: impl std::fmt::Display) -> Self {
+        Self { param: Some(path.to_owned()), ..Self::invalid(format!("{path}: {why}")) }
+    }
+
+    pub(crate) fn no_model(asked: &str, served: &[String]) -> Self {
+        let served = if served.is_empty() { "none".to_owned() } else { served.join(", ") };
+        let message = if asked.is_empty() {
+            format!("no model is named in the request; served models: {served}")
+        } else {
+            format!("the model `{asked}` does not exist here; served models: {served}")
+        };
+        Self { param: Some("model".into()), ..Self::new(Kind::NoModel, message) }
+    }
+
+    fn status(&self, dialect: Dialect) -> StatusCode {
+        let overloaded = StatusCode::from_u16(529).unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
+        match (self.kind, dialect) {
+            (Kind::Invalid | Kind::TooLong { .. }, _) => StatusCode::BAD_REQUEST,
+            (Kind::NoModel | Kind::NoPath, _) => StatusCode::NOT_FOUND,
+            (Kind::NoMethod, _) => StatusCode::METHOD_NOT_ALLOWED,
+            (Kind::TooLarge, _) => StatusCode::PAYLOAD_TOO_LARGE,
+            (Kind::Busy, Dialect::Anthropic) => overloaded,
+            (Kind::Busy, Dialect::OpenAi) | (Kind::NoTarget, _) => StatusCode::SERVICE_UNAVAILABLE,
+            (Kind::Failed, _) => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+
+    /// The words for a prompt that is too long are those that harnesses recognise.
+    fn words(&self, dialect: Dialect) -> String {
+        match (self.kind, dialect) {
+            (Kind::TooLong { tokens, limit }, Dialect::Anthropic) => {
+                format!("prompt is too long: {tokens} tokens > {limit} maximum")
+            }
+            (Kind::TooLong { tokens, limit }, Dialect::OpenAi) => format!(
+                "This model's maximum context length is {} tokens. However, your messages \
+                 resulted in {tokens} tokens. Please reduce the length of the messages.",
+                limit.saturating_add(1)
+            ),
+            _ => self.message.clone(),
+        }
+    }
+
+    fn openai(&self) -> Value {
+        let (kind, code) = match self.kind {
+            Kind::Invalid | Kind::TooLarge => ("invalid_request_error", None),
+            Kind::NoModel => ("invalid_request_error", Some("model_not_found")),
+            Kind::NoPath => ("invalid_request_error", Some("unknown_url")),
+            Kind::NoMethod => ("invalid_request_error", Some("method_not_allowed")),
+            Kind::TooLong { .. } => ("invalid_request_error", Some("context_length_exceeded")),
+            Kind::Busy => ("overloaded_error", Some("overloaded")),
+            Kind::NoTarget => ("server_error", Some("no_target")),
+            Kind::Failed => ("server_error", Some("server_error")),
+        };
+        let param = match self.kind {
+            Kind::TooLong { .. } => Some("messages"),
+            _ => self.param.as_deref(),
+        };
+        let message = self.words(Dialect::OpenAi);
+        json!({ "error": { "message": message, "type": kind, "param": param, "code": code } })
+    }
+
+    fn anthropic(&self, request: &str, streaming: bool) -> Value {
+        let kind = match self.kind {
+            Kind::Invalid | Kind::TooLong { .. } | Kind::NoMethod => "invalid_request_error",
+            Kind::NoModel | Kind::NoPath => "not_found_error",
+            Kind::TooLarge => "request_too_large",
+            Kind::Busy | Kind::NoTarget => "overloaded_error",
+            // Within a stream this is the type that clients take as "try again".
+            Kind::Failed if streaming => "overloaded_error",
+            Kind::Failed => "api_error",
+        };
+        let message = self.words(Dialect::Anthropic);
+        json!({
+            "type": "error",
+            "error": { "type": kind, "message": message },
+            "request_id": request,
+        })
+    }
+
+    /// The body, also of an error event inside a stream.
+    pub(crate) fn body(&self, dialect: Dialect, request: &str, streaming: bool) -> Value {
+        match dialect {
+            Dialect::OpenAi => self.openai(),
+            Dialect::Anthropic => self.anthropic(request, streaming),
+        }
+    }
+
+    /// The whole response.
+    pub(crate) fn response(&self, dialect: Dialect, request: &str) -> Response {
+        let mut response =
+            Response::new(Body::from(self.body(dialect, request, false).to_string()));
+        *response.status_mut() = self.status(dialect);
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if let Some(seconds) = self.retry_after {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        response
+    }
+}
+
+impl From<Refusal> for ApiError {
+    fn from(refusal: Refusal) -> Self {
+        let message = refusal.to_string();
+        let (kind, retry_after) = match refusal {
+            Refusal::Busy { retry_after } => {
+                let seconds = (retry_after.as_ms() / 1000.0).ceil().max(1.0);
+                (Kind::Busy, Some(seconds as u64))
+            }
+            Refusal::NoTarget { .. } => (Kind::NoTarget, Some(1)),
+            Refusal::Gone => (Kind::NoTarget, Some(1)),
+            Refusal::TooLong { tokens, limit } => (Kind::TooLong { tokens, limit }, None),
+            Refusal::Failed(_) => (Kind::Failed, None),
+        };
+        Self { retry_after, ..Self::new(kind, message) }
+    }
+}
+
+#[cfg(test)]
+mod tests;

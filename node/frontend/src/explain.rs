@@ -1,0 +1,37 @@
+//! A body made into a prompt that is not served, for `route explain`.
+
+use crate::cluster::Cluster;
+use crate::prompt::cache::PrefixCache;
+use crate::prompt::{self, Who};
+use crate::server::resolve;
+use crate::{anthropic, openai};
+use protocol::id::{RequestId, TenantId};
+use protocol::prompt::Prompt;
+use serde_json::Value;
+use std::sync::Arc;
+
+/// Reads a Chat Completions or Messages body as its endpoint would, and makes its prompt. A body
+/// with a top-level `system` is taken for a Messages body.
+///
+/// # Errors
+/// What the endpoint would answer, in words.
+pub async fn prompt_of(cluster: Arc<dyn Cluster>, body: Value) -> Result<Prompt, String> {
+    let work = move || {
+        let bytes = body.to_string().into_bytes();
+        let ask = if body.get("system").is_some() {
+            anthropic::request::read(&bytes)
+        } else {
+            openai::request::read(&bytes)
+        };
+        let ask = ask.map_err(|error| error.message)?;
+        let tenant = TenantId::local();
+        let (served, key) =
+            resolve(cluster.as_ref(), &ask, &tenant).map_err(|error| error.message)?;
+        let who = Who { id: RequestId(cluster.fresh_id()), tenant, session: None, seed: 0 };
+        let cache = PrefixCache::new(0);
+        prompt::prepare(&ask, who, &served, &key, &cache)
+            .map(|prepared| prepared.prompt)
+            .map_err(|error| error.message)
+    };
+    tokio::task::spawn_blocking(work).await.map_err(|error| error.to_string())?
+}

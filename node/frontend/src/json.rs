@@ -1,0 +1,53 @@
+//! JSON bodies to typed values, with errors that name the place.
+
+use crate::error::ApiError;
+use serde::de::DeserializeOwned;
+use serde_json::error::Category;
+
+/// Reads one JSON object. Syntax errors name line and column, type errors the path of the field.
+pub(crate) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
+    let object = body.iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'{');
+    if !object && serde_json::from_slice::<serde::de::IgnoredAny>(body).is_ok() {
+        // A struct would accept an array of its fields in order.
+        return Err(ApiError::invalid("the request body must be a JSON object"));
+    }
+    let mut reader = serde_json::Deserializer::from_slice(body);
+    let value = match serde_path_to_error::deserialize(&mut reader) {
+        Ok(value) => value,
+        Err(error) => return Err(describe(&error.path().to_string(), error.inner())),
+    };
+    match reader.end() {
+        Ok(()) => Ok(value),
+        Err(error) => Err(describe(".", &error)),
+    }
+}
+
+/// Reads a typed value out of an already parsed one; `at` is its path in the body.
+pub(crate) fn typed<T: DeserializeOwned>(
+    at: &str,
+    value: serde_json::Value,
+) -> Result<T, ApiError> {
+    serde_path_to_error::deserialize(value).map_err(|error| {
+        let path = error.path().to_string();
+        let path = if path == "." { at.to_owned() } else { format!("{at}.{path}") };
+        describe(&path, error.inner())
+    })
+}
+
+fn describe(path: &str, error: &serde_json::Error) -> ApiError {
+    let text = error.to_string();
+    // serde_json appends the position; it is said in our own words or not at all.
+    let text = text.split(" at line ").next().unwrap_or_default();
+    match error.classify() {
+        Category::Data if path == "." => ApiError::invalid(text),
+        Category::Data => ApiError::field(path, text),
+        Category::Syntax | Category::Eof | Category::Io => ApiError::invalid(format!(
+            "invalid JSON at line {} column {}: {text}",
+            error.line(),
+            error.column()
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,227 @@
+//! The `nvext` envelope: what agents say about themselves, and what they ask to be told.
+
+use crate::content::CacheControl;
+use crate::error::ApiError;
+use crate::json;
+use protocol::block::{BlockClass, Claim};
+use protocol::id::NodeId;
+use protocol::id::{SessionId, TenantId};
+use protocol::prompt::{Hints, PromptSources, RangeClaim};
+use protocol::time::Span;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+/// `nvext` of a request, checked.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct NvExt {
+    pub(crate) hints: AgentHints,
+    pub(crate) cache_control: Option<CacheControl>,
+    pub(crate) retention: Vec<Retention>,
+    pub(crate) cache_salt: Option<String>,
+    /// Serve it there and nowhere else: a debugging aid.
+    pub(crate) target: Option<NodeId>,
+    pub(crate) extra: Extra,
+}
+
+/// `nvext.agent_hints`.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct AgentHints {
+    /// Higher goes sooner.
+    pub(crate) priority: Option<i32>,
+    pub(crate) osl: Option<u32>,
+    pub(crate) strict_priority: Option<u32>,
+    pub(crate) speculative_prefill: Option<bool>,
+    /// Old name of `priority`, used when that is absent.
+    pub(crate) latency_sensitivity: Option<f64>,
+}
+
+/// `nvext.retention[]`: a claim on a range of prompt tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+pub(crate) struct Retention {
+    pub(crate) start: u32,
+    /// One past the last token; absent: to the prompt's end.
+    #[serde(default)]
+    pub(crate) end: Option<u32>,
+    #[serde(default)]
+    pub(crate) priority: i32,
+    #[serde(default)]
+    pub(crate) duration_ms: Option<u64>,
+}
+
+/// `nvext.extra_fields`: what the answer's `nvext` shall hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Extra {
+    pub(crate) timing: bool,
+    pub(crate) route: bool,
+    pub(crate) token_ids: bool,
+}
+
+/// Most `nvext.retention` ranges of one request.
+const RETENTION_MAX: usize = 32;
+
+const KEYS: [&str; 6] =
+    ["agent_hints", "cache_control", "cache_salt", "extra_fields", "retention", "target"];
+const HINT_KEYS: [&str; 5] =
+    ["priority", "osl", "strict_priority", "speculative_prefill", "latency_sensitivity"];
+const RETENTION_KEYS: [&str; 4] = ["start", "end", "priority", "duration_ms"];
+const EXTRA_KEYS: [&str; 5] =
+    ["timing", "route", "token_ids", "completion_token_ids", "prompt_token_ids"];
+
+/// Refuses `key` unless it is known, naming the known key it is most like.
+fn check_key(at: &str, key: &str, known: &[&str]) -> Result<(), ApiError> {
+    if known.contains(&key) {
+        return Ok(());
+    }
+    let nearest = known
+        .iter()
+        .max_by(|a, b| strsim::jaro_winkler(a, key).total_cmp(&strsim::jaro_winkler(b, key)));
+    let nearest = nearest.copied().unwrap_or_default();
+    Err(ApiError::field(at, format_args!("`{key}` is not known; did you mean `{nearest}`?")))
+}
+
+fn check_keys(at: &str, value: &Value, known: &[&str]) -> Result<(), ApiError> {
+    let keys = value.as_object().into_iter().flat_map(Map::keys);
+    keys.into_iter().try_for_each(|key| check_key(at, key, known))
+}
+
+impl NvExt {
+    /// Reads the envelope. Unknown keys are errors: a misspelt hint would be lost in silence.
+    pub(crate) fn read(envelope: Option<Map<String, Value>>) -> Result<Self, ApiError> {
+        let mut read = Self::default();
+        for (key, value) in envelope.unwrap_or_default() {
+            check_key("nvext", &key, &KEYS)?;
+            if value.is_null() {
+                continue;
+            }
+            let at = format!("nvext.{key}");
+            match key.as_str() {
+                "agent_hints" => {
+                    check_keys(&at, &value, &HINT_KEYS)?;
+                    read.hints = json::typed(&at, value)?;
+                }
+                "cache_control" => read.cache_control = Some(json::typed(&at, value)?),
+                "cache_salt" => read.cache_salt = Some(json::typed(&at, value)?),
+                "target" => {
+                    let node: String = json::typed(&at, value)?;
+                    read.target = Some(NodeId::parse(&node).ok_or_else(|| {
+                        ApiError::field(&at, "a node id is 64 hexadecimal digits (see status)")
+                    })?);
+                }
+                "retention" => {
+                    value
+                        .as_array()
+                        .into_iter()
+                        .flatten()
+                        .try_for_each(|range| check_keys(&at, range, &RETENTION_KEYS))?;
+                    read.retention = json::typed(&at, value)?;
+                    if read.retention.len() > RETENTION_MAX {
+                        return Err(ApiError::field(
+                            &at,
+                            format_args!("at most {RETENTION_MAX} ranges are allowed"),
+                        ));
+                    }
+                }
+                _ => read.extra = Extra::read(&at, value)?,
+            }
+        }
+        Ok(read)
+    }
+
+    /// The hints of a prompt of `length` tokens, without claims from `cache_control`.
+    pub(crate) fn hints(
+        &self,
+        length: u32,
+        session: Option<&SessionId>,
+        tenant: &TenantId,
+    ) -> Hints {
+        let hints = &self.hints;
+        let sensitivity = hints.latency_sensitivity.unwrap_or(0.0).round();
+        let claims = self.retention.iter().filter_map(|range| {
+            let end = range.end.unwrap_or(length).min(length);
+            (range.start < end).then(|| RangeClaim {
+                start: range.start,
+                end,
+                claim: Claim {
+                    session: session.cloned(),
+                    tenant: tenant.clone(),
+                    class: BlockClass::Context,
+                    priority: range.priority,
+                    ttl: range.duration_ms.map(Span::millis),
+                    max_age: None,
+                },
+            })
+        });
+        Hints {
+            priority: hints.priority.unwrap_or(sensitivity as i32),
+            strict_priority: hints.strict_priority.unwrap_or(0),
+            osl: hints.osl,
+            speculative_prefill: hints.speculative_prefill.unwrap_or(false),
+            claims: claims.collect(),
+        }
+    }
+}
+
+impl Extra {
+    fn read(at: &str, value: Value) -> Result<Self, ApiError> {
+        let mut extra = Self::default();
+        for name in json::typed::<Vec<String>>(at, value)? {
+            check_key(at, &name, &EXTRA_KEYS)?;
+            match name.as_str() {
+                "timing" => extra.timing = true,
+                "route" => extra.route = true,
+                _ => extra.token_ids = true,
+            }
+        }
+        Ok(extra)
+    }
+}
+
+/// Everything an answer's `nvext` may tell.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct Told {
+    pub(crate) queue: Span,
+    /// `None` when no token came.
+    pub(crate) ttft: Option<Span>,
+    pub(crate) total: Span,
+    pub(crate) entry_node: String,
+    pub(crate) serving_node: String,
+    pub(crate) outcome: String,
+    pub(crate) sources: PromptSources,
+    pub(crate) prompt_tokens: Vec<u32>,
+    pub(crate) completion_tokens: Vec<u32>,
+}
+
+impl Told {
+    /// The answer's `nvext`, with what was asked for; `None` when nothing was.
+    pub(crate) fn envelope(&self, extra: Extra) -> Option<Value> {
+        let mut map = Map::new();
+        if extra.timing {
+            let timing = json!({
+                "queue_ms": self.queue.as_ms(),
+                "ttft_ms": self.ttft.map(Span::as_ms),
+                "total_ms": self.total.as_ms(),
+            });
+            map.insert("timing".into(), timing);
+        }
+        if extra.route {
+            let PromptSources { gpu, dram, nvme, peer, computed } = self.sources;
+            let route = json!({
+                "entry_node": self.entry_node,
+                "serving_node": self.serving_node,
+                "cached_tokens": { "gpu": gpu, "dram": dram, "nvme": nvme, "peer": peer },
+                "computed_tokens": computed,
+                "outcome": self.outcome,
+            });
+            map.insert("route".into(), route);
+        }
+        if extra.token_ids {
+            map.insert("prompt_tokens".into(), json!(self.prompt_tokens));
+            map.insert("completion_token_ids".into(), json!(self.completion_tokens));
+        }
+        (!map.is_empty()).then_some(Value::Object(map))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,249 @@
+//! Chat Completions requests to the neutral request.
+
+use crate::ask::{self, Ask, Pin, SamplingAsk, ToolChoice};
+use crate::content::{CacheControl, Content};
+use crate::error::ApiError;
+use crate::json;
+use crate::nvext::NvExt;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+/// Most stop strings.
+const STOP_MAX: usize = 4;
+
+#[derive(Deserialize)]
+struct ChatRequest {
+    model: Option<String>,
+    messages: Vec<ChatMessage>,
+    tools: Option<Vec<ChatTool>>,
+    tool_choice: Option<Choice>,
+    parallel_tool_calls: Option<bool>,
+    max_tokens: Option<i64>,
+    max_completion_tokens: Option<i64>,
+    temperature: Option<f64>,
+    top_p: Option<f64>,
+    top_k: Option<i64>,
+    min_p: Option<f64>,
+    seed: Option<i64>,
+    n: Option<i64>,
+    stop: Option<Stop>,
+    stream: Option<bool>,
+    stream_options: Option<StreamOptions>,
+    response_format: Option<ResponseFormat>,
+    logprobs: Option<bool>,
+    cache_salt: Option<String>,
+    nvext: Option<Map<String, Value>>,
+}
+
+#[derive(Deserialize)]
+struct ChatMessage {
+    role: String,
+    content: Option<Content>,
+    refusal: Option<String>,
+    tool_calls: Option<Vec<ChatCall>>,
+    reasoning_content: Option<String>,
+    /// Another name of `reasoning_content`; some clients put other things here.
+    reasoning: Option<Value>,
+    cache_control: Option<CacheControl>,
+}
+
+#[derive(Deserialize)]
+struct ChatCall {
+    function: ChatFunction,
+}
+
+#[derive(Deserialize)]
+struct ChatFunction {
+    name: String,
+    arguments: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct ChatTool {
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    function: Option<FunctionDefinition>,
+    cache_control: Option<CacheControl>,
+}
+
+#[derive(Deserialize)]
+struct FunctionDefinition {
+    name: String,
+    description: Option<String>,
+    parameters: Option<Value>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Choice {
+    Word(String),
+    Tool { function: ChosenFunction },
+}
+
+#[derive(Deserialize)]
+struct ChosenFunction {
+    name: String,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Stop {
+    One(String),
+    Many(Vec<String>),
+}
+
+#[derive(Deserialize)]
+struct StreamOptions {
+    include_usage: Option<bool>,
+}
+
+#[derive(Deserialize)]
+struct ResponseFormat {
+    #[serde(rename = "type")]
+    kind: String,
+}
+
+/// Reads a request body.
+pub(crate) fn read(body: &[u8]) -> Result<Ask, ApiError> {
+    let request: ChatRequest = json::parse(body)?;
+    refuse_unsupported(&request)?;
+    let sampling = SamplingAsk::checked(
+        request.temperature,
+        request.top_p,
+        request.top_k,
+        request.min_p,
+        request.seed,
+    )?;
+    let max_tokens = match request.max_completion_tokens {
+        None => ask::max_tokens("max_tokens", request.max_tokens)?,
+        some => ask::max_tokens("max_completion_tokens", some)?,
+    };
+    let stop = match request.stop {
+        None => Vec::new(),
+        Some(Stop::One(text)) => vec![text],
+        Some(Stop::Many(texts)) => texts,
+    };
+    let mut pins = Vec::new();
+    let mut messages = Vec::with_capacity(request.messages.len());
+    for (i, message) in request.messages.into_iter().enumerate() {
+        let (message, pin) = read_message(message, &format!("messages[{i}]"))?;
+        messages.push(message);
+        if let Some(control) = pin {
+            pins.push(Pin { messages: messages.len(), ttl: control.ttl() });
+        }
+    }
+    let (tools, tool_pin) = read_tools(request.tools.unwrap_or_default())?;
+    if let Some(control) = tool_pin {
+        pins.push(Pin { messages: 1, ttl: control.ttl() });
+    }
+    let mut nvext = NvExt::read(request.nvext)?;
+    nvext.cache_salt = nvext.cache_salt.or(request.cache_salt);
+    Ok(Ask {
+        model: request.model.filter(|name| !name.is_empty()),
+        messages,
+        tool_choice: read_choice(request.tool_choice, &tools)?,
+        tools,
+        parallel_calls: request.parallel_tool_calls.unwrap_or(true),
+        max_tokens,
+        sampling,
+        stop: ask::stop_strings("stop", stop, STOP_MAX)?,
+        stream: request.stream.unwrap_or(false),
+        include_usage: request.stream_options.and_then(|o| o.include_usage).unwrap_or(false),
+        nvext,
+        pins,
+    })
+}
+
+/// What would silently give another answer than the one asked for.
+fn refuse_unsupported(request: &ChatRequest) -> Result<(), ApiError> {
+    if request.n.is_some_and(|n| n != 1) {
+        return Err(ApiError::field("n", "only one choice is supported: n must be 1"));
+    }
+    if request.logprobs == Some(true) {
+        return Err(ApiError::field("logprobs", "log probabilities are not supported"));
+    }
+    match &request.response_format {
+        Some(format) if format.kind != "text" => Err(ApiError::field(
+            "response_format",
+            format_args!("`{}` is not supported; only `text` is", format.kind),
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn read_message(message: ChatMessage, at: &str) -> Result<(Value, Option<CacheControl>), ApiError> {
+    let content_at = format!("{at}.content");
+    let mut pin = message.cache_control;
+    if let Some(Content::Blocks(blocks)) = &message.content {
+        pin = blocks.iter().rev().find_map(|b| b.cache_control.clone()).or(pin);
+    }
+    let text = match message.content {
+        Some(content) => Some(content.into_text(&content_at)?),
+        None => None,
+    };
+    let role = match message.role.as_str() {
+        "assistant" => {
+            let reasoning = message.reasoning_content.or(match message.reasoning {
+                Some(Value::String(text)) => Some(text),
+                _ => None,
+            });
+            let calls = message.tool_calls.unwrap_or_default().into_iter().map(|call| {
+                ask::tool_call(call.function.name, call.function.arguments.unwrap_or_default())
+            });
+            let text = text.or(message.refusal).unwrap_or_default();
+            let assistant = ask::assistant(text, reasoning.unwrap_or_default(), calls.collect());
+            return Ok((assistant, pin));
+        }
+        "system" | "developer" => "system",
+        "user" => "user",
+        "tool" | "function" => "tool",
+        other => {
+            return Err(ApiError::field(
+                &format!("{at}.role"),
+                format_args!("`{other}` is not a role (system, developer, user, assistant, tool)"),
+            ));
+        }
+    };
+    // A tool may well return nothing.
+    let text = match text {
+        None if role != "tool" => return Err(ApiError::field(&content_at, "missing field")),
+        text => text.unwrap_or_default(),
+    };
+    Ok((ask::message(role, text), pin))
+}
+
+fn read_tools(tools: Vec<ChatTool>) -> Result<(Vec<Value>, Option<CacheControl>), ApiError> {
+    let mut read = Vec::new();
+    let mut pin = None;
+    for (i, tool) in tools.into_iter().enumerate() {
+        pin = tool.cache_control.or(pin);
+        match (tool.kind.as_deref(), tool.function) {
+            (_, Some(f)) => read.push(ask::tool(f.name, f.description, f.parameters)),
+            (None | Some("function"), None) => {
+                return Err(ApiError::field(&format!("tools[{i}].function"), "missing field"));
+            }
+            // Tools that the provider's own servers run: there are none here.
+            (Some(_), None) => {}
+        }
+    }
+    Ok((read, pin))
+}
+
+fn read_choice(choice: Option<Choice>, tools: &[Value]) -> Result<ToolChoice, ApiError> {
+    let choice = match choice {
+        None => ToolChoice::Auto,
+        Some(Choice::Tool { function }) => ToolChoice::Named(function.name),
+        Some(Choice::Word(word)) => match word.as_str() {
+            "auto" => ToolChoice::Auto,
+            "none" => ToolChoice::None,
+            "required" => ToolChoice::Required,
+            other => {
+                return Err(ApiError::field(
+                    "tool_choice",
+                    format_args!("`{other}` is not a choice (auto, none, required, or a function)"),
+                ));
+            }
+        },
+    };
+    choice.checked("tool_choice", tools)
+}

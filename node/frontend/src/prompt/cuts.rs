@@ -1,0 +1,48 @@
+//! Where a rendered prompt may be cut so that its parts can be tokenised apart.
+
+use model::{Model, RenderRequest, Tokenizer};
+use protocol::hash::Token;
+use serde_json::json;
+
+/// The special token with which the model's template begins a turn (`<|im_start|>`, say), if
+/// tokens before and after it never depend on each other.
+///
+/// Tokenizers take special tokens out of the text before anything else, so the text may be cut
+/// before each of them; whether this one is of that kind is tried on a few texts rather than
+/// trusted (some strip white space around them).
+pub(crate) fn turn_marker(model: &Model) -> Option<String> {
+    let messages = [json!({"role": "user", "content": "x"})];
+    let render = |add_generation_prompt| {
+        let request = RenderRequest { messages: &messages, tools: &[], add_generation_prompt };
+        model.template().render(&request).ok()
+    };
+    let (with, without) = (render(true)?, render(false)?);
+    let turn = with.strip_prefix(&without)?;
+    let tokenizer = model.tokenizer();
+    let first = *tokenizer.encode(turn, false).first()?;
+    let marker = tokenizer.is_special(first).then(|| tokenizer.spelling(first)).flatten()?;
+    (turn.starts_with(&marker) && is_safe(tokenizer, &marker)).then_some(marker)
+}
+
+fn is_safe(tokenizer: &Tokenizer, marker: &str) -> bool {
+    const BEFORE: [&str; 7] = ["a", "a ", "a\n", " ", "a\u{301}", "1", "x<"];
+    const AFTER: [&str; 5] = ["", "user\nb", " b", "\n", "\u{301}"];
+    BEFORE.iter().all(|before| {
+        AFTER.iter().all(|after| {
+            let after = format!("{marker}{after}");
+            let mut apart: Vec<Token> = tokenizer.encode(before, false);
+            apart.extend(tokenizer.encode(&after, false));
+            tokenizer.encode(&format!("{before}{after}"), false) == apart
+        })
+    })
+}
+
+/// The parts of `text`, each but the first beginning with `marker`; none is empty.
+pub(crate) fn parts<'a>(text: &'a str, marker: Option<&str>) -> Vec<&'a str> {
+    let mut cuts = vec![0];
+    if let Some(marker) = marker {
+        cuts.extend(text.match_indices(marker).map(|(at, _)| at).filter(|at| *at > 0));
+    }
+    cuts.push(text.len());
+    cuts.windows(2).map(|w| &text[w[0]..w[1]]).filter(|part| !part.is_empty()).collect()
+}

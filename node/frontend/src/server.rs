@@ -1,0 +1,383 @@
+//! The HTTP surface: paths to handlers, bodies to answers.
+
+mod models;
+
+use crate::answer::{Answer, Next};
+use crate::ask::Ask;
+use crate::cluster::{Cluster, ServedModel, Want};
+use crate::error::{ApiError, Dialect, Kind};
+use crate::prompt::cache::PrefixCache;
+use crate::prompt::{self, Prepared, Who};
+use crate::stream::{Ending, Piece, Translator};
+use crate::{anthropic, openai, sse};
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
+use axum::response::Response;
+use axum::routing::{get, post};
+use bytes::{Bytes, BytesMut};
+use futures::StreamExt;
+use protocol::hash::{ClientSalt, RoutingKey};
+use protocol::id::{RequestId, SessionId, TenantId};
+use protocol::prompt::Refusal;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::Semaphore;
+
+/// Bounds of the HTTP surface.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Largest request body in bytes.
+    pub body_bytes: usize,
+    /// Longest silence within a stream; at most 15 s, which clients and proxies bear.
+    pub heartbeat: Duration,
+    /// How long a stream waits for its first item, so that an early refusal is still a status
+    /// code; then the headers go out.
+    pub commit_after: Duration,
+    /// Memory for tokens and names of earlier prompts, in bytes.
+    pub cache_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            body_bytes: 32 << 20,
+            heartbeat: Duration::from_secs(10),
+            commit_after: Duration::from_secs(1),
+            cache_bytes: 256 << 20,
+        }
+    }
+}
+
+/// Bodies up to this many bytes are prepared on the spot; larger ones leave the async threads.
+const SMALL_BODY: usize = 16 << 10;
+
+/// What all handlers share.
+struct App {
+    cluster: Arc<dyn Cluster>,
+    limits: Limits,
+    cache: PrefixCache,
+    /// How many large prompts are prepared at once.
+    preparing: Semaphore,
+}
+
+/// The HTTP surface of a node: everything but `/metrics` and `/admin`.
+pub fn router(cluster: Arc<dyn Cluster>, limits: Limits) -> axum::Router {
+    let limits = Limits { heartbeat: limits.heartbeat.min(Duration::from_secs(15)), ..limits };
+    let cores = std::thread::available_parallelism().map_or(2, usize::from);
+    let app = App {
+        cluster,
+        limits,
+        cache: PrefixCache::new(limits.cache_bytes),
+        preparing: Semaphore::new(cores),
+    };
+    axum::Router::new()
+        .route("/", get(async || "dynamo-node\n"))
+        .route("/live", get(async || "live\n"))
+        .route("/health", get(health))
+        .route("/v1/models", get(models::list))
+        .route("/v1/models/{*id}", get(models::one))
+        .route("/v1/chat/completions", post(chat))
+        .route("/v1/messages", post(messages))
+        .route("/v1/messages/count_tokens", post(count_tokens))
+        .method_not_allowed_fallback(no_method)
+        .fallback(no_path)
+        .layer(tower_http::catch_panic::CatchPanicLayer::new())
+        .with_state(Arc::new(app))
+}
+
+/// Which dialect to speak where the path alone does not say it.
+fn dialect_of(uri: &Uri, headers: &HeaderMap) -> Dialect {
+    if headers.contains_key("anthropic-version") || uri.path().starts_with("/v1/messages") {
+        Dialect::Anthropic
+    } else {
+        Dialect::OpenAi
+    }
+}
+
+async fn no_path(State(app): State<Arc<App>>, uri: Uri, headers: HeaderMap) -> Response {
+    let error = ApiError::new(Kind::NoPath, format!("there is nothing at {}", uri.path()));
+    let id = app.request();
+    finish(&id, error.response(dialect_of(&uri, &headers), &id.to_string()))
+}
+
+async fn no_method(
+    State(app): State<Arc<App>>,
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Response {
+    let error = ApiError::new(Kind::NoMethod, format!("{method} is not allowed at {}", uri.path()));
+    let id = app.request();
+    finish(&id, error.response(dialect_of(&uri, &headers), &id.to_string()))
+}
+
+async fn health(State(app): State<Arc<App>>) -> Response {
+    match app.cluster.readiness() {
+        Ok(()) => json_response(&json!({ "status": "ready" })),
+        Err(why) => {
+            let mut response = json_response(&json!({ "status": "not ready", "reason": why }));
+            *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+            response
+        }
+    }
+}
+
+async fn chat(State(app): State<Arc<App>>, headers: HeaderMap, body: Body) -> Response {
+    let id = app.request();
+    let answer = app.generate(Dialect::OpenAi, &id, &headers, body).await;
+    let answer = answer.unwrap_or_else(|e| e.response(Dialect::OpenAi, &id.to_string()));
+    finish(&id, answer)
+}
+
+async fn messages(State(app): State<Arc<App>>, headers: HeaderMap, body: Body) -> Response {
+    let id = app.request();
+    let answer = app.generate(Dialect::Anthropic, &id, &headers, body).await;
+    let answer = answer.unwrap_or_else(|e| e.response(Dialect::Anthropic, &id.to_string()));
+    finish(&id, answer)
+}
+
+async fn count_tokens(State(app): State<Arc<App>>, body: Body) -> Response {
+    let id = app.request();
+    let count = async {
+        let body = read_body(body, app.limits.body_bytes).await?;
+        let task = app.clone();
+        app.prepared(body.len(), move || {
+            let ask = anthropic::request::read(&body)?;
+            let (served, key) = task.resolve(&ask, &TenantId::local())?;
+            prompt::count(&ask, &served, &key, &task.cache)
+        })
+        .await
+    };
+    let response = match count.await {
+        Ok(tokens) => json_response(&json!({ "input_tokens": tokens })),
+        Err(error) => error.response(Dialect::Anthropic, &id.to_string()),
+    };
+    finish(&id, response)
+}
+
+/// A request that is read, rendered, tokenised and hashed.
+struct Ready {
+    ask: Ask,
+    served: ServedModel,
+    prepared: Prepared,
+}
+
+/// The model that is asked for, and the key of its prefix names for this tenant.
+pub(crate) fn resolve(
+    cluster: &dyn Cluster,
+    ask: &Ask,
+    tenant: &TenantId,
+) -> Result<(ServedModel, RoutingKey), ApiError> {
+    let models = cluster.models();
+    let served = match &ask.model {
+        Some(name) => models::find(&models, name),
+        None => (models.len() == 1).then(|| models.first()).flatten(),
+    };
+    let Some(served) = served.cloned() else {
+        let names: Vec<String> = models.into_iter().map(|m| m.name).collect();
+        return Err(ApiError::no_model(ask.model.as_deref().unwrap_or_default(), &names));
+    };
+    let salt = ask.nvext.cache_salt.as_deref().map(ClientSalt::of);
+    let Some(key) = cluster.routing_key(&served.name, tenant, salt.as_ref()) else {
+        return Err(Refusal::NoTarget { model: served.name }.into());
+    };
+    Ok((served, key))
+}
+
+impl App {
+    fn request(&self) -> RequestId {
+        RequestId(self.cluster.fresh_id())
+    }
+
+    fn resolve(&self, ask: &Ask, tenant: &TenantId) -> Result<(ServedModel, RoutingKey), ApiError> {
+        resolve(self.cluster.as_ref(), ask, tenant)
+    }
+
+    /// Runs `work` here when the body is small, else on a blocking thread, a few at a time.
+    async fn prepared<T: Send + 'static>(
+        &self,
+        bytes: usize,
+        work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        if bytes <= SMALL_BODY {
+            return work();
+        }
+        let closed = |_| ApiError::new(Kind::Failed, "the node is shutting down");
+        let _permit = self.preparing.acquire().await.map_err(closed)?;
+        tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| {
+            Err(ApiError::new(Kind::Failed, "preparing the prompt failed unexpectedly"))
+        })
+    }
+
+    async fn generate(
+        self: &Arc<Self>,
+        dialect: Dialect,
+        id: &RequestId,
+        headers: &HeaderMap,
+        body: Body,
+    ) -> Result<Response, ApiError> {
+        let arrived = Instant::now();
+        let body = read_body(body, self.limits.body_bytes).await?;
+        let who = Who {
+            id: *id,
+            tenant: TenantId::local(),
+            session: session(headers),
+            seed: self.cluster.fresh_id() as u64,
+        };
+        let app = self.clone();
+        let ready = self
+            .prepared(body.len(), move || {
+                let ask = match dialect {
+                    Dialect::OpenAi => openai::request::read(&body)?,
+                    Dialect::Anthropic => anthropic::request::read(&body)?,
+                };
+                let (served, key) = app.resolve(&ask, &who.tenant)?;
+                let prepared = prompt::prepare(&ask, who, &served, &key, &app.cache)?;
+                Ok(Ready { ask, served, prepared })
+            })
+            .await?;
+        tracing::debug!(
+            request = %id,
+            model = ready.served.name,
+            tokens = ready.prepared.prompt.tokens.len(),
+            stream = ready.ask.stream,
+            "serving"
+        );
+        self.answer(dialect, id, ready, arrived).await
+    }
+
+    async fn answer(
+        &self,
+        dialect: Dialect,
+        id: &RequestId,
+        ready: Ready,
+        arrived: Instant,
+    ) -> Result<Response, ApiError> {
+        let Ready { ask, served, prepared } = ready;
+        let extra = ask.nvext.extra;
+        let want = Want {
+            stream: ask.stream,
+            timing: extra.timing,
+            route: extra.route,
+            target: ask.nvext.target,
+        };
+        let translator = Translator::new(served.model.tokenizer(), prepared.shape);
+        let mut answer =
+            Answer::new(&self.cluster, prepared.prompt, want, translator, extra, arrived);
+        let speech = Speech {
+            dialect,
+            request: id.to_string(),
+            model: ask.model.unwrap_or(served.name),
+            created: self.cluster.now_unix(),
+        };
+        if !ask.stream {
+            let (pieces, ending, nvext) = collect(&mut answer).await?;
+            return Ok(json_response(&speech.body(&pieces, &ending, nvext)));
+        }
+        if let Ok(first) = tokio::time::timeout(self.limits.commit_after, answer.first()).await {
+            first?;
+        }
+        Ok(sse::response(answer, speech.writer(ask.include_usage), self.limits.heartbeat))
+    }
+}
+
+/// One answer's dialect and frame.
+struct Speech {
+    dialect: Dialect,
+    request: String,
+    model: String,
+    created: u64,
+}
+
+impl Speech {
+    fn body(self, pieces: &[Piece], ending: &Ending, nvext: Option<Value>) -> Value {
+        let Self { dialect, request, model, created } = self;
+        match dialect {
+            Dialect::OpenAi => {
+                let frame = openai::Frame { request, model, created };
+                openai::response::body(&frame, pieces, ending, nvext)
+            }
+            Dialect::Anthropic => {
+                let frame = anthropic::Frame { request, model };
+                anthropic::response::body(&frame, pieces, ending, nvext)
+            }
+        }
+    }
+
+    fn writer(self, include_usage: bool) -> Box<dyn sse::Writer> {
+        let Self { dialect, request, model, created } = self;
+        match dialect {
+            Dialect::OpenAi => {
+                let frame = openai::Frame { request, model, created };
+                Box::new(openai::stream::ChatWriter::new(frame, include_usage))
+            }
+            Dialect::Anthropic => {
+                let frame = anthropic::Frame { request, model };
+                Box::new(anthropic::stream::MessagesWriter::new(frame))
+            }
+        }
+    }
+}
+
+/// The whole answer. The connection drops this future when the client goes away.
+async fn collect(answer: &mut Answer) -> Result<(Vec<Piece>, Ending, Option<Value>), ApiError> {
+    let mut pieces = Vec::new();
+    loop {
+        match answer.next().await {
+            Next::Began(_) => {}
+            Next::Piece(piece) => pieces.push(piece),
+            Next::Ended(ending, nvext) => return Ok((pieces, ending, nvext)),
+            Next::Failed(refusal) => return Err(refusal.into()),
+        }
+    }
+}
+
+async fn read_body(body: Body, limit: usize) -> Result<Bytes, ApiError> {
+    let mut stream = body.into_data_stream();
+    let mut read = BytesMut::new();
+    while let Some(chunk) = stream.next().await {
+        let chunk =
+            chunk.map_err(|e| ApiError::invalid(format!("the body could not be read: {e}")))?;
+        if read.len().saturating_add(chunk.len()) > limit {
+            let message = format!("the request body is over the limit of {limit} bytes");
+            return Err(ApiError::new(Kind::TooLarge, message));
+        }
+        read.extend_from_slice(&chunk);
+    }
+    Ok(read.freeze())
+}
+
+/// The agent session, by the headers that harnesses send. Sub-agents are sessions of their own.
+fn session(headers: &HeaderMap) -> Option<SessionId> {
+    const NAMES: [&str; 5] = [
+        "x-dynamo-session-id",
+        "x-claude-code-session-id",
+        "thread-id",
+        "session-id",
+        "x-session-id",
+    ];
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let session = NAMES.iter().find_map(|name| text(name))?;
+    match text("x-claude-code-agent-id") {
+        Some(agent) => SessionId::new(&format!("{session}/{agent}")),
+        None => SessionId::new(session),
+    }
+}
+
+fn json_response(value: &Value) -> Response {
+    let mut response = Response::new(Body::from(value.to_string()));
+    let json = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, json);
+    response
+}
+
+/// Names the request in the headers of both dialects.
+fn finish(id: &RequestId, mut response: Response) -> Response {
+    if let Ok(value) = HeaderValue::from_str(&id.to_string()) {
+        response.headers_mut().insert("request-id", value.clone());
+        response.headers_mut().insert("x-request-id", value);
+    }
+    response
+}

@@ -1,0 +1,90 @@
+//! `/v1/models` in the shape of the dialect that asks.
+
+use super::{App, dialect_of, finish, json_response};
+use crate::cluster::ServedModel;
+use crate::error::{ApiError, Dialect};
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, Uri};
+use axum::response::Response;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// A model by its name or an alias.
+pub(super) fn find<'a>(models: &'a [ServedModel], name: &str) -> Option<&'a ServedModel> {
+    let named = models.iter().find(|m| m.name == name);
+    named.or_else(|| models.iter().find(|m| m.aliases.iter().any(|alias| alias == name)))
+}
+
+pub(super) async fn list(State(app): State<Arc<App>>, uri: Uri, headers: HeaderMap) -> Response {
+    let dialect = dialect_of(&uri, &headers);
+    let models = app.cluster.models();
+    let data: Vec<Value> = models.iter().map(|model| entry(model, dialect)).collect();
+    let list = match dialect {
+        Dialect::OpenAi => json!({ "object": "list", "data": data }),
+        Dialect::Anthropic => json!({
+            "data": data,
+            "has_more": false,
+            "first_id": models.first().map(|m| m.name.as_str()),
+            "last_id": models.last().map(|m| m.name.as_str()),
+        }),
+    };
+    finish(&app.request(), json_response(&list))
+}
+
+pub(super) async fn one(
+    State(app): State<Arc<App>>,
+    Path(id): Path<String>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Response {
+    let dialect = dialect_of(&uri, &headers);
+    let models = app.cluster.models();
+    let request = app.request();
+    let response = match find(&models, &id) {
+        Some(model) => json_response(&entry(model, dialect)),
+        None => {
+            let names: Vec<String> = models.iter().map(|m| m.name.clone()).collect();
+            ApiError::no_model(&id, &names).response(dialect, &request.to_string())
+        }
+    };
+    finish(&request, response)
+}
+
+fn entry(model: &ServedModel, dialect: Dialect) -> Value {
+    match dialect {
+        Dialect::OpenAi => json!({
+            "id": model.name,
+            "object": "model",
+            "created": model.created,
+            "owned_by": "dynamo-node",
+            "max_model_len": model.context,
+        }),
+        Dialect::Anthropic => json!({
+            "type": "model",
+            "id": model.name,
+            "display_name": model.name,
+            "created_at": utc(model.created),
+            "max_input_tokens": model.context,
+        }),
+    }
+}
+
+/// Seconds since the Unix epoch as `2026-11-29T12:00:00Z`; the calendar by Howard Hinnant's
+/// `civil_from_days` (days of 400-year eras, years that begin in March).
+fn utc(seconds: u64) -> String {
+    let (days, rest) = (seconds / 86_400, seconds % 86_400);
+    let days = days + 719_468;
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+#[cfg(test)]
+mod tests;

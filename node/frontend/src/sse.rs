@@ -1,0 +1,114 @@
+//! Server-sent events: an answer written by a dialect, with heartbeats.
+//!
+//! The body is pulled by the connection: a slow reader holds at most one batch of pieces here,
+//! the rest waits in the cluster's bounded channel. A client that goes away drops the body, the
+//! answer in it, and with that the request.
+
+use crate::answer::{Answer, Next};
+use crate::error::ApiError;
+use crate::stream::{Ending, Piece, Usage};
+use axum::body::Body;
+use axum::http::{HeaderValue, header};
+use axum::response::Response;
+use bytes::Bytes;
+use serde_json::Value;
+use std::convert::Infallible;
+use std::time::Duration;
+
+/// A dialect's stream: pure functions from events to text.
+pub(crate) trait Writer: Send {
+    /// At once, before anything is known.
+    fn open(&mut self, out: &mut String);
+    /// Prefill is done.
+    fn began(&mut self, usage: &Usage, out: &mut String);
+    fn piece(&mut self, piece: &Piece, out: &mut String);
+    /// Nothing has come for a while; must carry data.
+    fn heartbeat(&mut self, out: &mut String);
+    fn ended(&mut self, ending: &Ending, nvext: Option<Value>, out: &mut String);
+    fn failed(&mut self, error: &ApiError, out: &mut String);
+}
+
+/// Writes one event.
+pub(crate) fn event(name: Option<&str>, data: &Value, out: &mut String) {
+    if let Some(name) = name {
+        out.push_str("event: ");
+        out.push_str(name);
+        out.push('\n');
+    }
+    out.push_str("data: ");
+    out.push_str(&data.to_string());
+    out.push_str("\n\n");
+}
+
+enum Phase {
+    Opening,
+    Running,
+    Over,
+}
+
+struct State {
+    answer: Answer,
+    writer: Box<dyn Writer>,
+    heartbeat: Duration,
+    phase: Phase,
+}
+
+impl State {
+    /// The next bytes of the body.
+    async fn advance(&mut self) -> Option<String> {
+        let mut out = String::new();
+        match self.phase {
+            Phase::Over => return None,
+            Phase::Opening => {
+                self.phase = Phase::Running;
+                self.writer.open(&mut out);
+                if !out.is_empty() {
+                    return Some(out);
+                }
+            }
+            Phase::Running => {}
+        }
+        while out.is_empty() && !matches!(self.phase, Phase::Over) {
+            match tokio::time::timeout(self.heartbeat, self.answer.next()).await {
+                Err(_) => self.writer.heartbeat(&mut out),
+                Ok(next) => self.write(next, &mut out),
+            }
+        }
+        Some(out)
+    }
+
+    fn write(&mut self, next: Next, out: &mut String) {
+        match next {
+            Next::Began(usage) => self.writer.began(&usage, out),
+            Next::Piece(piece) => self.writer.piece(&piece, out),
+            Next::Ended(ending, nvext) => {
+                self.phase = Phase::Over;
+                self.writer.ended(&ending, nvext, out);
+            }
+            Next::Failed(refusal) => {
+                self.phase = Phase::Over;
+                self.writer.failed(&refusal.into(), out);
+            }
+        }
+    }
+}
+
+/// The streaming response.
+pub(crate) fn response(answer: Answer, writer: Box<dyn Writer>, heartbeat: Duration) -> Response {
+    let state = State { answer, writer, heartbeat, phase: Phase::Opening };
+    let body = futures::stream::unfold(state, |mut state| async move {
+        let bytes = state.advance().await?;
+        Some((Ok::<_, Infallible>(Bytes::from(bytes)), state))
+    });
+    let mut response = Response::new(Body::from_stream(body));
+    let headers = response.headers_mut();
+    for (name, value) in [
+        (header::CONTENT_TYPE, "text/event-stream; charset=utf-8"),
+        (header::CACHE_CONTROL, "no-cache"),
+        // Proxies that buffer would undo the streaming.
+        (header::HeaderName::from_static("x-accel-buffering"), "no"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    response
+}

@@ -1,0 +1,247 @@
+//! A cluster that answers with what a test wrote down.
+
+use axum::body::Body;
+use axum::http::{HeaderMap, Method, Request, StatusCode};
+use frontend::{Cluster, Limits, Served, ServedModel, Want, router};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use model::Model;
+use protocol::hash::{ClientSalt, RoutingKey, Token, tenant_salt};
+use protocol::id::{EngineId, Incarnation, NodeId, Target, TenantId};
+use protocol::plan::{Estimate, Placed, Plan};
+use protocol::prompt::{Finish, FinishReason, Prompt, PromptSources, Refusal, Started, StreamItem};
+use protocol::time::Span;
+use serde_json::Value;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use tokio::sync::{Semaphore, mpsc};
+use tower::ServiceExt;
+
+/// The tiny model of the test fixtures.
+pub(crate) fn tiny() -> Arc<Model> {
+    static TINY: OnceLock<Arc<Model>> = OnceLock::new();
+    let open = || {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/tiny-qwen3");
+        Arc::new(Model::open(&path).unwrap())
+    };
+    TINY.get_or_init(open).clone()
+}
+
+/// What the cluster says to a prompt.
+#[derive(Clone)]
+pub(crate) enum Script {
+    /// This text, in batches of so many tokens, then this end.
+    Say { text: String, batch: usize, reason: FinishReason },
+    /// Refused at once.
+    Refuse(Refusal),
+    /// Begins with this text, then fails.
+    Fail(String, Refusal),
+    /// Begins with this text, then goes on for ever without a word.
+    Hang(String),
+    /// The channel breaks off.
+    Break,
+    /// Never places the request.
+    Wait,
+}
+
+pub(crate) fn say(text: &str) -> Script {
+    Script::Say { text: text.into(), batch: 3, reason: FinishReason::Stop(Token(2)) }
+}
+
+/// The cluster.
+pub(crate) struct Fake {
+    pub(crate) script: Script,
+    pub(crate) context: u32,
+    pub(crate) ready: Result<(), String>,
+    pub(crate) names: Vec<&'static str>,
+    pub(crate) ids: AtomicU64,
+    pub(crate) prompts: Mutex<Vec<(Prompt, Want)>>,
+    /// One permit per request that came.
+    pub(crate) came: Semaphore,
+    /// One permit per request that was cancelled.
+    pub(crate) cancelled: Arc<Semaphore>,
+}
+
+/// Tokens found cached by the script.
+pub(crate) const CACHED: u32 = 5;
+
+impl Fake {
+    pub(crate) fn new(script: Script) -> Self {
+        Self {
+            script,
+            context: 4096,
+            ready: Ok(()),
+            names: vec!["tiny"],
+            ids: AtomicU64::new(1),
+            prompts: Mutex::new(Vec::new()),
+            came: Semaphore::new(0),
+            cancelled: Arc::new(Semaphore::new(0)),
+        }
+    }
+
+    fn items(&self, length: u32) -> (Vec<StreamItem>, bool) {
+        let prompt = PromptSources {
+            gpu: 2,
+            peer: 3,
+            computed: length - CACHED,
+            ..PromptSources::default()
+        };
+        let node = NodeId([7; 32]);
+        let started = Started { serving_node: node, prompt, queued: Span::millis(3) };
+        let mut items = vec![StreamItem::Started(started)];
+        let tokens = |text: &str| tiny().tokenizer().encode(text, false);
+        match &self.script {
+            Script::Say { text, batch, reason } => {
+                let tokens = tokens(text);
+                let stop = u32::from(matches!(reason, FinishReason::Stop(_)));
+                let output_tokens = tokens.len() as u32 + stop;
+                items.extend(tokens.chunks(*batch).map(|b| StreamItem::Tokens(b.to_vec())));
+                items.push(StreamItem::Finished(Finish { reason: *reason, prompt, output_tokens }));
+                (items, false)
+            }
+            Script::Fail(text, refusal) => {
+                items.push(StreamItem::Tokens(tokens(text)));
+                items.push(StreamItem::Failed(refusal.clone()));
+                (items, false)
+            }
+            Script::Hang(text) => {
+                items.push(StreamItem::Tokens(tokens(text)));
+                (items, true)
+            }
+            Script::Break | Script::Refuse(_) | Script::Wait => (items, false),
+        }
+    }
+}
+
+/// Counts its end as a cancellation.
+struct OnDrop(Arc<Semaphore>);
+
+impl Drop for OnDrop {
+    fn drop(&mut self) {
+        self.0.add_permits(1);
+    }
+}
+
+impl Cluster for Fake {
+    fn models(&self) -> Vec<ServedModel> {
+        let model = |name: &&str| ServedModel {
+            name: (*name).into(),
+            aliases: vec!["org/alias".into()],
+            model: tiny(),
+            context: self.context,
+            created: 951_827_696,
+        };
+        self.names.iter().map(model).collect()
+    }
+
+    fn readiness(&self) -> Result<(), String> {
+        self.ready.clone()
+    }
+
+    fn routing_key(
+        &self,
+        _: &str,
+        tenant: &TenantId,
+        salt: Option<&ClientSalt>,
+    ) -> Option<RoutingKey> {
+        Some(RoutingKey::derive(&tiny().routing(), &tenant_salt(&[1; 32], &tenant.0, salt)))
+    }
+
+    fn serve(&self, prompt: Prompt, want: Want) -> BoxFuture<'static, Result<Served, Refusal>> {
+        let (items, hang) = self.items(prompt.tokens.len() as u32);
+        self.prompts.lock().unwrap().push((prompt, want));
+        self.came.add_permits(1);
+        match &self.script {
+            Script::Refuse(refusal) => {
+                let refusal = refusal.clone();
+                return async { Err(refusal) }.boxed();
+            }
+            Script::Wait => {
+                let guard = OnDrop(self.cancelled.clone());
+                return async move {
+                    let _guard = guard;
+                    futures::future::pending().await
+                }
+                .boxed();
+            }
+            _ => {}
+        }
+        let (sender, receiver) = mpsc::channel(2);
+        let cancelled = self.cancelled.clone();
+        tokio::spawn(async move {
+            for item in items {
+                if sender.send(item).await.is_err() {
+                    cancelled.add_permits(1);
+                    return;
+                }
+            }
+            if hang {
+                sender.closed().await;
+                cancelled.add_permits(1);
+            }
+        });
+        async { Ok(served(receiver)) }.boxed()
+    }
+
+    fn entry_node(&self) -> String {
+        "entry".into()
+    }
+
+    fn now_unix(&self) -> u64 {
+        1_796_083_199
+    }
+
+    fn fresh_id(&self) -> u128 {
+        self.ids.fetch_add(1, Ordering::Relaxed).into()
+    }
+}
+
+fn served(items: mpsc::Receiver<StreamItem>) -> Served {
+    let incarnation = Incarnation { counter: 1, nonce: 1 };
+    let target = Target { node: NodeId([7; 32]), incarnation, engine: EngineId(0), dp_rank: 0 };
+    let plan =
+        Plan { prefill: target, decode: target, sources: vec![], estimate: Estimate::default() };
+    let placed = Placed { plan, outcome: "kv".into() };
+    Served { items, serving_node: "server".into(), outcome: "kv: lowest of 3".into(), placed }
+}
+
+/// A response, read to its end.
+pub(crate) struct Reply {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) text: String,
+}
+
+impl Reply {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|e| panic!("{e}: {}", self.text))
+    }
+}
+
+/// Sends one request through the router.
+pub(crate) async fn request(fake: Arc<Fake>, limits: Limits, request: Request<Body>) -> Reply {
+    let response = router(fake, limits).oneshot(request).await.unwrap();
+    let (parts, body) = response.into_parts();
+    let bytes = axum::body::to_bytes(body, 1 << 24).await.unwrap();
+    let text = String::from_utf8(bytes.to_vec()).unwrap();
+    Reply { status: parts.status, headers: parts.headers, text }
+}
+
+pub(crate) fn posted(path: &str, body: impl Into<Body>) -> Request<Body> {
+    Request::builder()
+        .method(Method::POST)
+        .uri(path)
+        .header("content-type", "application/json")
+        .body(body.into())
+        .unwrap()
+}
+
+/// Posts a JSON body to a fresh cluster with `script`.
+pub(crate) async fn post(script: Script, path: &str, body: &Value) -> Reply {
+    let fake = Arc::new(Fake::new(script));
+    request(fake, Limits::default(), posted(path, body.to_string())).await
+}
+
+pub(crate) const CHAT: &str = "/v1/chat/completions";
+pub(crate) const MESSAGES: &str = "/v1/messages";

@@ -1,0 +1,163 @@
+//! Wrong requests, refusals: the right status, in the words of the dialect, naming the place.
+
+use crate::cluster::{CHAT, Fake, MESSAGES, Script, post, posted, request, say};
+use frontend::Limits;
+use protocol::prompt::Refusal;
+use protocol::time::Span;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+fn user() -> Value {
+    json!([{"role": "user", "content": "hi"}])
+}
+
+/// Each row: status, part of the message, body (where `USER` stands for one good message).
+async fn check(path: &str, rows: &str) {
+    for row in rows.trim().lines() {
+        let mut parts = row.splitn(3, " | ").map(str::trim);
+        let mut part = || parts.next().unwrap();
+        let (status, words, body) = (part(), part(), part());
+        let body = body.replace("USER", &user().to_string());
+        let body: Value = serde_json::from_str(&body).unwrap();
+        let reply = post(say("ok"), path, &body).await;
+        assert_eq!(reply.status.as_str(), status, "{body}: {}", reply.text);
+        let error = reply.json();
+        if path == CHAT {
+            assert!(error["error"].get("code").is_some(), "{error}");
+        } else {
+            assert_eq!(error["type"], "error");
+            let id = reply.headers["request-id"].to_str().unwrap();
+            assert_eq!(error["request_id"], id);
+        }
+        let message = error["error"]["message"].as_str().unwrap();
+        assert!(message.contains(words), "{body}: {message}");
+    }
+}
+
+#[tokio::test]
+async fn wrong_chat_requests() {
+    let rows = r#"
+400 | missing field `messages` | {}
+400 | must be a JSON object | []
+400 | messages: at least one | {"messages": []}
+400 | messages: invalid type | {"messages": "hi"}
+400 | messages[0]: missing field `role` | {"messages": [{"content": "x"}]}
+400 | messages[0].content: missing | {"messages": [{"role": "user"}]}
+400 | messages[0].role: `king` | {"messages": [{"role": "king", "content": ""}]}
+400 | messages[0].content: invalid type | {"messages": [{"role": "user", "content": 5}]}
+400 | messages[0].content[0].text: invalid type | {"messages": [{"role": "user", "content": [{"type": "text", "text": 5}]}]}
+400 | messages[0].content[0]: this model reads text only | {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}
+400 | max_tokens: must be at least 1 | {"messages": USER, "max_tokens": 0}
+400 | max_completion_tokens: must be at least 1 | {"messages": USER, "max_completion_tokens": -5}
+400 | max_tokens: invalid type | {"messages": USER, "max_tokens": "many"}
+400 | n: only one choice | {"messages": USER, "n": 2}
+400 | logprobs | {"messages": USER, "logprobs": true}
+400 | temperature: must be between | {"messages": USER, "temperature": 2.5}
+400 | top_p: must be between | {"messages": USER, "top_p": -0.1}
+400 | stop: at most 4 | {"messages": USER, "stop": ["a", "b", "c", "d", "e"]}
+400 | tool_choice: a call is | {"messages": USER, "tool_choice": "required"}
+400 | tools[0].function: missing | {"messages": USER, "tools": [{"type": "function"}]}
+400 | `json_object` is not supported | {"messages": USER, "response_format": {"type": "json_object"}}
+404 | served models: tiny | {"messages": USER, "model": "gpt"}
+400 | `agent_hints`? | {"messages": USER, "nvext": {"agent_hint": {}}}
+"#;
+    check(CHAT, rows).await;
+}
+
+#[tokio::test]
+async fn wrong_messages_requests() {
+    let rows = r#"
+400 | messages: at least one | {"messages": []}
+400 | messages[0]: missing field `content` | {"messages": [{"role": "user"}]}
+400 | messages[0].role: `tool` | {"messages": [{"role": "tool", "content": "x"}]}
+400 | messages[0].content[0]: this model reads text only | {"messages": [{"role": "user", "content": [{"type": "image"}]}]}
+400 | messages[0].content[0].type: missing | {"messages": [{"role": "user", "content": [{"text": "x"}]}]}
+400 | messages[0].content[0].name: missing | {"messages": [{"role": "assistant", "content": [{"type": "tool_use"}]}]}
+400 | max_tokens: must be at least 1 | {"messages": USER, "max_tokens": 0}
+400 | stop_sequences: invalid type | {"messages": USER, "stop_sequences": "x"}
+400 | tool_choice: no tool is named `x` | {"messages": USER, "tool_choice": {"type": "tool", "name": "x"}}
+400 | tools[0].name: missing | {"messages": USER, "tools": [{"input_schema": {}}]}
+404 | served models: tiny | {"messages": USER, "model": "claude"}
+"#;
+    check(MESSAGES, rows).await;
+    let rows = r#"
+400 | messages: at least one | {"messages": []}
+404 | claude | {"messages": USER, "model": "claude"}
+"#;
+    check("/v1/messages/count_tokens", rows).await;
+}
+
+#[tokio::test]
+async fn broken_and_huge_bodies() {
+    for path in [CHAT, MESSAGES, "/v1/messages/count_tokens"] {
+        let fake = Arc::new(Fake::new(say("ok")));
+        let body = posted(path, "{\"messages\": [\n  {]}");
+        let reply = request(fake.clone(), Limits::default(), body).await;
+        assert_eq!(reply.status, 400);
+        assert!(reply.text.contains("invalid JSON at line 2 column 4"), "{}", reply.text);
+        let limits = Limits { body_bytes: 1000, ..Limits::default() };
+        let reply = request(fake, limits, posted(path, " ".repeat(1001))).await;
+        assert_eq!(reply.status, 413);
+        assert!(reply.text.contains("over the limit of 1000 bytes"), "{}", reply.text);
+    }
+}
+
+#[tokio::test]
+async fn a_prompt_beyond_the_context() {
+    let long =
+        json!({"max_tokens": 5, "messages": [{"role": "user", "content": "a b ".repeat(9)}]});
+    for (path, code, words) in [
+        (CHAT, json!("context_length_exceeded"), "maximum context length is 16 tokens"),
+        (MESSAGES, Value::Null, "prompt is too long: "),
+    ] {
+        let fake = Arc::new(Fake { context: 16, ..Fake::new(say("ok")) });
+        let reply = request(fake.clone(), Limits::default(), posted(path, long.to_string())).await;
+        assert_eq!(reply.status, 400);
+        let error = &reply.json()["error"];
+        assert_eq!(error["type"], "invalid_request_error");
+        assert_eq!(error["code"], code);
+        assert!(error["message"].as_str().unwrap().contains(words), "{error}");
+        assert_eq!(fake.came.available_permits(), 0, "refused before any work");
+    }
+}
+
+#[tokio::test]
+async fn refusals_are_status_codes_also_for_streams() {
+    let busy = Refusal::Busy { retry_after: Span::millis(2500) };
+    let gone = Refusal::NoTarget { model: "tiny".into() };
+    for stream in [false, true] {
+        let body = json!({"messages": user(), "stream": stream, "max_tokens": 5});
+        for (refusal, path, status, retry, kind) in [
+            (&busy, CHAT, 503, Some("3"), "overloaded_error"),
+            (&busy, MESSAGES, 529, Some("3"), "overloaded_error"),
+            (&gone, CHAT, 503, Some("1"), "server_error"),
+            (&gone, MESSAGES, 503, Some("1"), "overloaded_error"),
+        ] {
+            let reply = post(Script::Refuse(refusal.clone()), path, &body).await;
+            assert_eq!(reply.status, status, "{path} {refusal}");
+            let header = reply.headers.get("retry-after").map(|v| v.to_str().unwrap());
+            assert_eq!(header, retry);
+            assert_eq!(reply.json()["error"]["type"], kind);
+        }
+    }
+    let broken = post(Script::Break, CHAT, &json!({"messages": user()})).await;
+    assert_eq!(broken.status, 500);
+    assert!(broken.text.contains("broke off"));
+}
+
+#[tokio::test]
+async fn unknown_paths_and_methods_speak_the_dialect() {
+    for (method, path, anthropic, status) in [
+        ("GET", "/v1/nothing", false, 404),
+        ("POST", "/v1/messages/batches", true, 404),
+        ("GET", "/v1/messages", true, 405),
+        ("DELETE", "/v1/chat/completions", false, 405),
+    ] {
+        let fake = Arc::new(Fake::new(say("ok")));
+        let body = axum::http::Request::builder().method(method).uri(path);
+        let body = body.body(axum::body::Body::empty()).unwrap();
+        let reply = request(fake, Limits::default(), body).await;
+        assert_eq!(reply.status, status, "{path}");
+        assert_eq!(reply.json().get("type").is_some(), anthropic, "{}", reply.text);
+    }
+}

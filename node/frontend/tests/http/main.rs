@@ -1,0 +1,14 @@
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)] // a test
+#![allow(clippy::disallowed_methods)] // spawns its cluster
+//! The HTTP surface over a scripted cluster: both dialects, streams, errors, disconnects.
+
+mod chat;
+mod cluster;
+mod disconnect;
+mod errors;
+mod fuzz;
+mod messages;
+mod models;
+mod recorded;
+mod sse;
+mod streams;
