@@ -1,0 +1,191 @@
+//! The command line. Flags override `DYNAMO_*` variables, which override the configuration file.
+
+use clap::{Args, Parser, Subcommand};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Agentic LLM serving, peer to peer: one binary on every machine.
+#[derive(Parser, Debug)]
+#[command(name = "dynamo-node", version, propagate_version = true)]
+pub(crate) struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// The verbs.
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    /// Start the first node of a cluster, or a known member again.
+    Start(NodeArgs),
+    /// Start a node that joins the cluster of PEER, or a known member again.
+    Join(JoinArgs),
+    /// Show the nodes of the cluster.
+    Status(StatusArgs),
+    /// Make this node leave the cluster and stop.
+    Leave(ClientArgs),
+    /// Print a ticket: addresses, cluster and issuer, nothing secret.
+    Ticket(ClientArgs),
+    /// Make a join token and write it to a file (mode 0600).
+    Token(TokenArgs),
+    /// Ask the router.
+    Route {
+        /// What to ask.
+        #[command(subcommand)]
+        command: RouteCommand,
+    },
+    /// Measure.
+    Bench {
+        /// What to measure.
+        #[command(subcommand)]
+        command: BenchCommand,
+    },
+}
+
+/// Options of a node.
+#[derive(Args, Debug, Default, Clone)]
+pub(crate) struct NodeArgs {
+    /// Configuration file (TOML).
+    #[arg(long, env = "DYNAMO_CONFIG", value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Folder for identity, membership and blocks.
+    #[arg(long, env = "DYNAMO_DATA_DIR", value_name = "DIR")]
+    pub(crate) data_dir: Option<PathBuf>,
+    /// HTTP listener.
+    #[arg(long, env = "DYNAMO_HTTP", value_name = "ADDR:PORT")]
+    pub(crate) http: Option<SocketAddr>,
+    /// Cluster listener: one port number, UDP and TCP.
+    #[arg(long, env = "DYNAMO_LISTEN", value_name = "ADDR:PORT")]
+    pub(crate) listen: Option<SocketAddr>,
+    /// Address under which other nodes reach the cluster listener (repeatable).
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) advertise: Vec<SocketAddr>,
+    /// Separate listener for /admin/v1.
+    #[arg(long, env = "DYNAMO_ADMIN", value_name = "ADDR:PORT")]
+    pub(crate) admin: Option<SocketAddr>,
+    /// Serve HTTP on an address that others can reach, without API keys.
+    #[arg(long)]
+    pub(crate) insecure_http: bool,
+    /// Engine: embedded, or none for a node that only takes requests.
+    #[arg(long, env = "DYNAMO_ENGINE", value_name = "KIND")]
+    pub(crate) engine: Option<String>,
+    /// Model: a name in the model cache, a folder or a GGUF file.
+    #[arg(long, env = "DYNAMO_MODEL", value_name = "NAME|PATH")]
+    pub(crate) model: Option<String>,
+    /// Site of this node.
+    #[arg(long, env = "DYNAMO_SITE", value_name = "NAME")]
+    pub(crate) site: Option<String>,
+    /// Placement policy.
+    #[arg(long, env = "DYNAMO_POLICY", value_name = "NAME")]
+    pub(crate) policy: Option<String>,
+    /// Log format on stderr: text or json.
+    #[arg(long, env = "DYNAMO_LOG_FORMAT", value_name = "FORMAT")]
+    pub(crate) log_format: Option<String>,
+    /// Give this data folder a new identity (after it was copied to another machine).
+    #[arg(long)]
+    pub(crate) new_identity: bool,
+}
+
+/// Options of `join`.
+#[derive(Args, Debug)]
+pub(crate) struct JoinArgs {
+    /// A member: host:port, multiaddr or ticket.
+    pub(crate) peer: String,
+    /// File with the join token; without it the variable DYNAMO_JOIN_TOKEN, or a prompt.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// Options of the node.
+    #[command(flatten)]
+    pub(crate) node: NodeArgs,
+}
+
+/// Options of verbs that talk to a running node.
+#[derive(Args, Debug, Clone)]
+pub(crate) struct ClientArgs {
+    /// HTTP address of the node.
+    #[arg(long, env = "DYNAMO_NODE", default_value = "http://127.0.0.1:8000", value_name = "URL")]
+    pub(crate) node: String,
+    /// File with the node's admin key, for callers that are not on its machine.
+    #[arg(long, env = "DYNAMO_ADMIN_KEY_FILE", value_name = "FILE")]
+    pub(crate) admin_key_file: Option<PathBuf>,
+}
+
+/// Options of `status`.
+#[derive(Args, Debug)]
+pub(crate) struct StatusArgs {
+    /// Which node to ask.
+    #[command(flatten)]
+    pub(crate) client: ClientArgs,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Options of `token`.
+#[derive(Args, Debug)]
+pub(crate) struct TokenArgs {
+    /// Which node to ask.
+    #[command(flatten)]
+    pub(crate) client: ClientArgs,
+    /// File to write; it must not exist.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: PathBuf,
+    /// Hours until it expires.
+    #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u64).range(1..=24 * 365))]
+    pub(crate) hours: u64,
+    /// How many nodes it may admit, per admitting member.
+    #[arg(long, default_value_t = 16)]
+    pub(crate) uses: u32,
+    /// Let the nodes it admits admit others.
+    #[arg(long)]
+    pub(crate) issuer: bool,
+}
+
+/// Questions to the router.
+#[derive(Subcommand, Debug)]
+pub(crate) enum RouteCommand {
+    /// Show where a request would go and why. REQUEST.json is a chat or messages body.
+    Explain {
+        /// The request body.
+        request: PathBuf,
+        /// Which node to ask.
+        #[command(flatten)]
+        client: ClientArgs,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// Benchmarks.
+#[derive(Subcommand, Debug)]
+pub(crate) enum BenchCommand {
+    /// Agents (lead, sub-agents, tools, pauses) on fresh nodes, per policy and load.
+    Agents(BenchAgents),
+}
+
+/// Options of `bench agents`.
+#[derive(Args, Debug)]
+pub(crate) struct BenchAgents {
+    /// Agent sessions at once, one arm each.
+    #[arg(long, value_delimiter = ',', default_value = "1,8")]
+    pub(crate) sessions: Vec<u32>,
+    /// Policies, one arm each.
+    #[arg(long, value_delimiter = ',', default_value = "round-robin,kv")]
+    pub(crate) policy: Vec<String>,
+    /// Nodes per arm.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=16))]
+    pub(crate) nodes: u32,
+    /// Model of every node.
+    #[arg(long, env = "DYNAMO_MODEL", value_name = "NAME|PATH")]
+    pub(crate) model: Option<String>,
+    /// Turns of each lead agent.
+    #[arg(long, default_value_t = 4)]
+    pub(crate) turns: u32,
+    /// Seed of the agents' words and pauses.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}

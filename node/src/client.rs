@@ -1,0 +1,128 @@
+//! The verbs that ask a running node over `/admin/v1`.
+
+use crate::cli::{ClientArgs, StatusArgs, TokenArgs};
+use crate::fault::Fault;
+use serde_json::{Value, json};
+use std::path::Path;
+use std::time::Duration;
+
+async fn call(args: &ClientArgs, path: &str, body: Option<Value>) -> Result<Value, Fault> {
+    let url = format!("{}{path}", args.node.trim_end_matches('/'));
+    let client = reqwest::Client::builder()
+        .timeout(Duration::from_secs(10))
+        .no_proxy()
+        .build()
+        .map_err(|error| Fault::new(error, "check the URL given with --node"))?;
+    let mut request = match &body {
+        Some(body) => client.post(&url).json(body),
+        None => client.get(&url),
+    };
+    if let Some(file) = &args.admin_key_file {
+        let key = std::fs::read_to_string(file).map_err(|error| {
+            Fault::new(format!("cannot read {}: {error}", file.display()), "check --admin-key-file")
+        })?;
+        request = request.bearer_auth(key.trim());
+    }
+    let answer = request.send().await.map_err(|_| {
+        Fault::new(
+            format!("no node answers at {}", args.node),
+            "start one with `dynamo-node start`, or name another with --node http://ADDR:PORT",
+        )
+    })?;
+    let status = answer.status();
+    let value: Value = answer.json().await.map_err(|_| {
+        Fault::new(
+            format!("{url} answered {status} with something that is not a dynamo-node's answer"),
+            "check that --node names the HTTP listener of a node",
+        )
+    })?;
+    if status.is_success() {
+        return Ok(value);
+    }
+    let message = value["error"]["message"].as_str().unwrap_or("refused").to_owned();
+    Err(Fault::new(message, "see the message; `dynamo-node status` shows the cluster"))
+}
+
+/// `dynamo-node status`
+pub(crate) async fn status(args: &StatusArgs) -> Result<(), Fault> {
+    let status = call(&args.client, "/admin/v1/status", None).await?;
+    if args.json {
+        println!("{status:#}");
+        return Ok(());
+    }
+    println!("cluster {}", status["cluster"].as_str().unwrap_or("?"));
+    let nothing = Vec::new();
+    println!(
+        "{:<10} {:<9} {:<28} {:>7} {:>8} {:>8}  engines",
+        "node", "state", "http", "life", "engine", "dram"
+    );
+    for node in status["nodes"].as_array().unwrap_or(&nothing) {
+        let text = |key: &str| node[key].as_str().unwrap_or("?").to_owned();
+        let engines: Vec<String> = node["engines"]
+            .as_array()
+            .unwrap_or(&nothing)
+            .iter()
+            .map(|e| {
+                let load = &e["load"];
+                format!(
+                    "{} ({} running, {} waiting)",
+                    e["model"].as_str().unwrap_or("?"),
+                    load["running"],
+                    load["waiting"]
+                )
+            })
+            .collect();
+        let me = if node["id"] == status["self"] { "*" } else { "" };
+        println!(
+            "{:<10} {:<9} {:<28} {:>7} {:>8} {:>8}  {}",
+            text("id").chars().take(8).collect::<String>() + me,
+            text("state"),
+            text("http"),
+            node["incarnation"],
+            node["blocks"]["gpu"],
+            node["blocks"]["dram"],
+            if engines.is_empty() { "none".to_owned() } else { engines.join(", ") },
+        );
+    }
+    println!("index: {} entries, {} bytes", status["index"]["entries"], status["index"]["bytes"]);
+    Ok(())
+}
+
+/// `dynamo-node ticket`
+pub(crate) async fn ticket(args: &ClientArgs) -> Result<(), Fault> {
+    let answer = call(args, "/admin/v1/ticket", None).await?;
+    println!("{}", answer["ticket"].as_str().unwrap_or_default());
+    Ok(())
+}
+
+/// `dynamo-node token`
+pub(crate) async fn token(args: &TokenArgs) -> Result<(), Fault> {
+    let body = json!({ "hours": args.hours, "uses": args.uses, "issuer": args.issuer });
+    let answer = call(&args.client, "/admin/v1/token", Some(body)).await?;
+    crate::files::write_secret(&args.out, answer["token"].as_str().unwrap_or_default(), false)?;
+    println!("token written to {}", args.out.display());
+    Ok(())
+}
+
+/// `dynamo-node leave`
+pub(crate) async fn leave(args: &ClientArgs) -> Result<(), Fault> {
+    call(args, "/admin/v1/leave", Some(json!({}))).await?;
+    println!("leaving");
+    Ok(())
+}
+
+/// `dynamo-node route explain`
+pub(crate) async fn explain(args: &ClientArgs, file: &Path, as_json: bool) -> Result<(), Fault> {
+    let read = |message: String| Fault::usage(message, "REQUEST.json is a chat or messages body");
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| read(format!("cannot read {}: {error}", file.display())))?;
+    let body: Value = serde_json::from_str(&text)
+        .map_err(|error| read(format!("{} is not JSON: {error}", file.display())))?;
+    let answer = call(args, "/admin/v1/route/explain", Some(body)).await?;
+    if as_json {
+        println!("{answer:#}");
+    } else {
+        println!("{}", answer["text"].as_str().unwrap_or_default());
+    }
+    Ok(())
+}

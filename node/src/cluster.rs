@@ -1,0 +1,48 @@
+//! The cluster as the frontend sees it.
+
+use crate::clock::Clock;
+use crate::node::Node;
+use frontend::{Cluster, Served, ServedModel, Want};
+use futures::future::BoxFuture;
+use protocol::hash::{ClientSalt, RoutingKey};
+use protocol::id::TenantId;
+use protocol::prompt::{Prompt, Refusal};
+use std::sync::Arc;
+
+/// One node's view of the cluster.
+pub(crate) struct View(pub(crate) Arc<Node>);
+
+impl Cluster for View {
+    fn models(&self) -> Vec<ServedModel> {
+        self.0.served_models()
+    }
+
+    fn readiness(&self) -> Result<(), String> {
+        self.0.readiness()
+    }
+
+    fn routing_key(
+        &self,
+        _model: &str,
+        tenant: &TenantId,
+        salt: Option<&ClientSalt>,
+    ) -> Option<RoutingKey> {
+        self.0.routing_key(tenant, salt)
+    }
+
+    fn serve(&self, prompt: Prompt, want: Want) -> BoxFuture<'static, Result<Served, Refusal>> {
+        Box::pin(crate::serve::serve(self.0.clone(), prompt, want))
+    }
+
+    fn entry_node(&self) -> String {
+        self.0.id.to_string()
+    }
+
+    fn now_unix(&self) -> u64 {
+        Clock::unix().0
+    }
+
+    fn fresh_id(&self) -> u128 {
+        crate::startup::entropy::<16>().map_or(0, u128::from_le_bytes)
+    }
+}

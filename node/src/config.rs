@@ -1,0 +1,330 @@
+//! One typed configuration, read once at the edge and passed on in parts.
+
+use crate::cli::NodeArgs;
+use crate::fault::Fault;
+use serde::Deserialize;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+/// Everything a node can be told. `deploy/dynamo-node.toml` documents every key.
+#[derive(Deserialize, Debug, Clone, Default)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Config {
+    pub(crate) node: NodeConfig,
+    pub(crate) http: HttpConfig,
+    pub(crate) cluster: ClusterConfig,
+    pub(crate) gossip: GossipConfig,
+    pub(crate) placement: PlacementConfig,
+    pub(crate) engine: EngineConfig,
+    pub(crate) dram: DramConfig,
+    pub(crate) transfer: TransferConfig,
+    pub(crate) log: LogConfig,
+}
+
+/// `[node]`
+#[derive(Deserialize, Debug, Clone)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct NodeConfig {
+    /// Folder for identity, membership and blocks.
+    pub(crate) data_dir: PathBuf,
+    /// Site name.
+    pub(crate) site: String,
+}
+
+/// `[http]`
+#[derive(Deserialize, Debug, Clone)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct HttpConfig {
+    /// Listener.
+    pub(crate) listen: SocketAddr,
+    /// Separate listener for /admin/v1.
+    pub(crate) admin_listen: Option<SocketAddr>,
+    /// Allow a non-loopback listener without API keys.
+    pub(crate) insecure: bool,
+    /// Longest request body.
+    pub(crate) max_body_mib: u32,
+}
+
+/// `[cluster]`
+#[derive(Deserialize, Debug, Clone)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ClusterConfig {
+    /// Listener, UDP and TCP.
+    pub(crate) listen: SocketAddr,
+    /// Addresses others use; empty means the listener's own.
+    pub(crate) advertise: Vec<SocketAddr>,
+}
+
+/// `[gossip]`
+#[derive(Deserialize, Debug, Clone)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct GossipConfig {
+    /// Between heartbeats.
+    pub(crate) heartbeat_ms: u64,
+    /// Silence until a member is suspect.
+    pub(crate) suspect_ms: u64,
+    /// Silence until a member is dead.
+    pub(crate) dead_ms: u64,
+    /// Between batches of block events.
+    pub(crate) batch_ms: u64,
+}
+
+/// `[placement]`
+#[derive(Deserialize, Debug, Clone)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct PlacementConfig {
+    /// Policy.
+    pub(crate) policy: String,
+    /// Take this bandwidth between nodes instead of the measured one; 0 measures.
+    pub(crate) assume_bandwidth_mb_s: f64,
+    /// Take this prefill rate instead of the measured one; 0 measures.
+    pub(crate) assume_prefill_tokens_s: f64,
+}
+
+/// `[engine]`
+#[derive(Deserialize, Debug, Clone)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct EngineConfig {
+    /// Kind: `embedded` or `none`.
+    pub(crate) kind: String,
+    /// Model.
+    pub(crate) model: String,
+    /// Served name; empty takes the model's.
+    pub(crate) served_name: String,
+    /// Compute threads.
+    pub(crate) threads: usize,
+    /// Tokens the engine's KV pool holds.
+    pub(crate) kv_tokens: u32,
+    /// Sequences in one step.
+    pub(crate) max_batch: usize,
+    /// Prompt tokens in one step.
+    pub(crate) prefill_chunk: usize,
+}
+
+/// `[dram]`
+#[derive(Deserialize, Debug, Clone)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct DramConfig {
+    /// Size of the DRAM tier.
+    pub(crate) mib: u64,
+}
+
+/// `[transfer]`
+#[derive(Deserialize, Debug, Clone, Default)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct TransferConfig {
+    /// Send blocks no faster than this; 0 sends as fast as possible.
+    pub(crate) throttle_mb_s: f64,
+}
+
+/// `[log]`
+#[derive(Deserialize, Debug, Clone)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct LogConfig {
+    /// `text` or `json`.
+    pub(crate) format: String,
+    /// Filter, as `info` or `info,gossip=debug`.
+    pub(crate) level: String,
+}
+
+impl Default for NodeConfig {
+    fn default() -> Self {
+        Self { data_dir: default_data_dir(), site: "default".into() }
+    }
+}
+
+impl Default for HttpConfig {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 8000)),
+            admin_listen: None,
+            insecure: false,
+            max_body_mib: 32,
+        }
+    }
+}
+
+impl Default for ClusterConfig {
+    fn default() -> Self {
+        Self { listen: SocketAddr::from(([127, 0, 0, 1], 7600)), advertise: Vec::new() }
+    }
+}
+
+impl Default for GossipConfig {
+    fn default() -> Self {
+        Self { heartbeat_ms: 500, suspect_ms: 2000, dead_ms: 4000, batch_ms: 50 }
+    }
+}
+
+impl Default for PlacementConfig {
+    fn default() -> Self {
+        Self { policy: "kv".into(), assume_bandwidth_mb_s: 0.0, assume_prefill_tokens_s: 0.0 }
+    }
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        Self {
+            kind: "embedded".into(),
+            model: "smollm2-135m-instruct".into(),
+            served_name: String::new(),
+            threads: 1,
+            kv_tokens: 6144,
+            max_batch: 8,
+            prefill_chunk: 64,
+        }
+    }
+}
+
+impl Default for DramConfig {
+    fn default() -> Self {
+        Self { mib: 256 }
+    }
+}
+
+impl Default for LogConfig {
+    fn default() -> Self {
+        Self { format: "text".into(), level: "info".into() }
+    }
+}
+
+fn default_data_dir() -> PathBuf {
+    let home = std::env::var_os("HOME").map_or_else(|| PathBuf::from("/var/lib"), PathBuf::from);
+    std::env::var_os("XDG_DATA_HOME")
+        .map_or_else(|| home.join(".local/share"), PathBuf::from)
+        .join("dynamo-node")
+}
+
+/// Parses a configuration file's text; errors name the key, and for an unknown key the nearest
+/// known one.
+pub(crate) fn parse(text: &str, file: &Path) -> Result<Config, Fault> {
+    toml::from_str(text).map_err(|error| {
+        let message = error.message().to_owned();
+        let place = error.span().map_or(String::new(), |span| {
+            let line = text.get(..span.start).unwrap_or("").matches('\n').count() + 1;
+            format!(" line {line}")
+        });
+        let help = nearest_key(&message).map_or_else(
+            || "see deploy/dynamo-node.toml for every key, its unit and its default".to_owned(),
+            |key| format!("did you mean `{key}`? deploy/dynamo-node.toml documents every key"),
+        );
+        Fault::usage(format!("{}{place}: {message}", file.display()), help)
+    })
+}
+
+/// From serde's "unknown field `a`, expected one of `b`, `c`", the name nearest to `a`.
+fn nearest_key(message: &str) -> Option<String> {
+    let mut names = message.split('`').skip(1).step_by(2);
+    if !message.starts_with("unknown field") {
+        return None;
+    }
+    let unknown = names.next()?.to_owned();
+    names
+        .map(|known| (strsim::jaro_winkler(&unknown, known), known.to_owned()))
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, known)| known)
+}
+
+impl Config {
+    /// File, then variables and flags (clap has merged those two), then checks.
+    pub(crate) fn load(args: &NodeArgs) -> Result<Self, Fault> {
+        let mut config = match &args.config {
+            None => Self::default(),
+            Some(file) => {
+                let text = std::fs::read_to_string(file).map_err(|error| {
+                    Fault::usage(
+                        format!("cannot read the configuration file {}: {error}", file.display()),
+                        "check the path given with --config",
+                    )
+                })?;
+                parse(&text, file)?
+            }
+        };
+        config.apply(args);
+        config.check()?;
+        Ok(config)
+    }
+
+    fn apply(&mut self, args: &NodeArgs) {
+        fn set<T: Clone>(place: &mut T, value: Option<&T>) {
+            if let Some(value) = value {
+                *place = value.clone();
+            }
+        }
+        set(&mut self.node.data_dir, args.data_dir.as_ref());
+        set(&mut self.node.site, args.site.as_ref());
+        set(&mut self.http.listen, args.http.as_ref());
+        if args.admin.is_some() {
+            self.http.admin_listen = args.admin;
+        }
+        self.http.insecure |= args.insecure_http;
+        set(&mut self.cluster.listen, args.listen.as_ref());
+        if !args.advertise.is_empty() {
+            self.cluster.advertise.clone_from(&args.advertise);
+        }
+        set(&mut self.engine.kind, args.engine.as_ref());
+        set(&mut self.engine.model, args.model.as_ref());
+        set(&mut self.placement.policy, args.policy.as_ref());
+        set(&mut self.log.format, args.log_format.as_ref());
+    }
+
+    fn check(&self) -> Result<(), Fault> {
+        let usage = |message: String, help: &str| Err(Fault::usage(message, help));
+        let exposed = |addr: &SocketAddr| !addr.ip().is_loopback();
+        if exposed(&self.http.listen) && !self.http.insecure {
+            return usage(
+                format!("{} can be reached by others and no API keys are set", self.http.listen),
+                "listen on 127.0.0.1, or pass --insecure-http when the network itself is trusted",
+            );
+        }
+        if self.cluster.listen.ip().is_unspecified() && self.cluster.advertise.is_empty() {
+            return usage(
+                format!("{} does not say how others reach this node", self.cluster.listen),
+                "add --advertise ADDR:PORT with the address other nodes use",
+            );
+        }
+        match self.engine.kind.as_str() {
+            "embedded" | "none" => {}
+            kind @ ("mock" | "vllm" | "sglang") => {
+                return usage(
+                    format!("the engine {kind:?} is not part of this version yet"),
+                    "use --engine embedded, or none",
+                );
+            }
+            other => {
+                return usage(
+                    format!("unknown engine {other:?}"),
+                    "use --engine embedded, or none",
+                );
+            }
+        }
+        if let Err(error) = self.placement.policy.parse::<router::Policy>() {
+            return usage(error.to_string(), "choose one of the policies named above");
+        }
+        if !matches!(self.log.format.as_str(), "text" | "json") {
+            return usage(
+                format!("unknown log format {:?}", self.log.format),
+                "use --log-format text or json",
+            );
+        }
+        let g = &self.gossip;
+        if !(g.heartbeat_ms > 0 && g.heartbeat_ms < g.suspect_ms && g.suspect_ms < g.dead_ms) {
+            return usage(
+                "gossip times must satisfy 0 < heartbeat_ms < suspect_ms < dead_ms".into(),
+                "leave the [gossip] section out to use the defaults 500, 2000 and 4000",
+            );
+        }
+        if self.engine.threads == 0 || self.engine.max_batch == 0 || self.engine.prefill_chunk == 0
+        {
+            return usage(
+                "engine.threads, engine.max_batch and engine.prefill_chunk must be at least 1"
+                    .into(),
+                "leave a key out to use its default",
+            );
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,81 @@
+//! The HTTP listeners: the API for everybody, metrics, and the admin verbs.
+
+use crate::config::HttpConfig;
+use crate::fault::Fault;
+use crate::node::Node;
+use axum::Router;
+use axum::extract::State;
+use axum::response::IntoResponse;
+use axum::routing::get;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use tokio::net::TcpListener;
+
+async fn bind(addr: SocketAddr) -> Result<TcpListener, Fault> {
+    TcpListener::bind(addr).await.map_err(|error| {
+        Fault::new(
+            format!("cannot listen on {addr} (HTTP): {error}"),
+            "is another dynamo-node running there? choose another port with --http",
+        )
+    })
+}
+
+/// Listeners that are bound and not yet served.
+pub(crate) struct Listeners {
+    main: TcpListener,
+    admin: Option<TcpListener>,
+}
+
+impl Listeners {
+    /// Binds what the configuration names, so that a port in use is told before anything starts.
+    pub(crate) async fn bind(config: &HttpConfig) -> Result<Self, Fault> {
+        let main = bind(config.listen).await?;
+        let admin = match config.admin_listen {
+            Some(addr) => Some(bind(addr).await?),
+            None => None,
+        };
+        Ok(Self { main, admin })
+    }
+
+    /// Address of the main listener.
+    pub(crate) fn local(&self) -> Result<SocketAddr, Fault> {
+        self.main.local_addr().map_err(|e| Fault::new(e, "the HTTP listener was lost"))
+    }
+
+    /// Serves until the node stops.
+    pub(crate) fn serve(self, node: &Arc<Node>) {
+        let cluster = Arc::new(crate::cluster::View(node.clone()));
+        let limits = frontend::Limits {
+            body_bytes: node.config.http.max_body_mib as usize * (1 << 20),
+            ..frontend::Limits::default()
+        };
+        let metrics = Router::new().route("/metrics", get(metrics)).with_state(node.clone());
+        let api = frontend::router(cluster, limits).merge(metrics);
+        let admin = crate::admin::router(node.clone());
+        match self.admin {
+            Some(listener) => {
+                spawn(node, self.main, api);
+                spawn(node, listener, admin);
+            }
+            None => spawn(node, self.main, api.merge(admin)),
+        }
+    }
+}
+
+fn spawn(node: &Arc<Node>, listener: TcpListener, router: Router) {
+    let stop = node.stop.clone();
+    let service = router.into_make_service_with_connect_info::<SocketAddr>();
+    node.tasks.spawn(async move {
+        let served = axum::serve(listener, service)
+            .with_graceful_shutdown(async move { stop.cancelled().await })
+            .await;
+        if let Err(error) = served {
+            tracing::error!(%error, "the HTTP listener stopped");
+        }
+    });
+}
+
+async fn metrics(State(node): State<Arc<Node>>) -> impl IntoResponse {
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    ([("content-type", kind)], crate::metrics::render(&node).await)
+}

@@ -1,0 +1,72 @@
+//! dynamo-node: one binary on every machine. This crate composes the parts and decides nothing:
+//! an `if` about placement or eviction here is a bug.
+//!
+//! Start at [`serve`] for the path of a request and at [`node`] for what a running node consists
+//! of.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)] // does I/O: clocks, tasks, environment
+
+mod actors;
+mod admin;
+mod bench;
+mod cli;
+mod client;
+mod clock;
+mod cluster;
+mod config;
+mod explain;
+mod fault;
+mod files;
+mod host;
+mod http;
+mod logging;
+mod membership;
+mod metrics;
+mod models;
+mod node;
+mod queue;
+mod rim;
+mod run;
+mod serve;
+mod startup;
+mod status;
+mod switchboard;
+
+use clap::Parser;
+use cli::{BenchCommand, Cli, Command, RouteCommand};
+use fault::Fault;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let outcome = match runtime {
+        Ok(runtime) => {
+            let outcome = runtime.block_on(run(cli.command));
+            runtime.shutdown_timeout(std::time::Duration::from_secs(1));
+            outcome
+        }
+        Err(error) => Err(Fault::new(error, "the system refuses threads to this process")),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(fault) => {
+            eprintln!("{fault}");
+            ExitCode::from(fault.code())
+        }
+    }
+}
+
+async fn run(command: Command) -> Result<(), Fault> {
+    match command {
+        Command::Start(args) => startup::start(&args).await,
+        Command::Join(args) => startup::join(&args).await,
+        Command::Status(args) => client::status(&args).await,
+        Command::Leave(args) => client::leave(&args).await,
+        Command::Ticket(args) => client::ticket(&args).await,
+        Command::Token(args) => client::token(&args).await,
+        Command::Route { command: RouteCommand::Explain { request, client, json } } => {
+            client::explain(&client, &request, json).await
+        }
+        Command::Bench { command: BenchCommand::Agents(args) } => bench::agents(&args).await,
+    }
+}

@@ -1,0 +1,155 @@
+//! `/metrics`: the parts' plain counters in the OpenMetrics text format.
+
+use crate::node::Node;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use protocol::block::Tier;
+use protocol::event::MemberState;
+use protocol::prompt::PromptSources;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
+
+/// What the node itself counts; all grow only.
+#[derive(Default)]
+pub(crate) struct Tally {
+    /// Requests that entered here and got a stream.
+    pub(crate) served: AtomicU64,
+    /// Requests that entered here and got none.
+    pub(crate) refused: AtomicU64,
+    /// Tries that were placed again elsewhere.
+    pub(crate) replaced: AtomicU64,
+    /// Streams that ended in failure.
+    pub(crate) broken: AtomicU64,
+    /// Prompt tokens of finished requests that entered here: gpu, dram, nvme, peer, computed.
+    prompt: [AtomicU64; 5],
+    /// Output tokens of those.
+    pub(crate) output: AtomicU64,
+}
+
+impl Tally {
+    /// Adds a finished request's prompt tokens.
+    pub(crate) fn add_prompt(&self, sources: &PromptSources) {
+        let parts = [sources.gpu, sources.dram, sources.nvme, sources.peer, sources.computed];
+        for (total, part) in self.prompt.iter().zip(parts) {
+            total.fetch_add(u64::from(part), Ordering::Relaxed);
+        }
+    }
+
+    /// Counts one more.
+    pub(crate) fn count(counter: &AtomicU64) {
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+type Labelled = Family<[(&'static str, String); 1], Gauge>;
+
+fn counter(registry: &mut Registry, name: &str, help: &str, value: u64) {
+    registry.register(name, help, ConstCounter::new(value));
+}
+
+fn gauge(registry: &mut Registry, name: &str, help: &str, value: u64) {
+    registry.register(name, help, ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX)));
+}
+
+fn labelled<'a>(
+    registry: &mut Registry,
+    name: &str,
+    help: &str,
+    label: &'static str,
+    values: impl IntoIterator<Item = (&'a str, u64)>,
+) {
+    let family = Labelled::default();
+    for (key, value) in values {
+        let value = i64::try_from(value).unwrap_or(i64::MAX);
+        family.get_or_create(&[(label, key.to_owned())]).set(value);
+    }
+    registry.register(name, help, family);
+}
+
+fn requests(registry: &mut Registry, tally: &Tally) {
+    let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    counter(
+        registry,
+        "requests_served",
+        "Requests that entered here and got a stream",
+        load(&tally.served),
+    );
+    counter(
+        registry,
+        "requests_refused",
+        "Requests that entered here and got none",
+        load(&tally.refused),
+    );
+    counter(
+        registry,
+        "requests_replaced",
+        "Tries that were placed again elsewhere",
+        load(&tally.replaced),
+    );
+    counter(registry, "requests_broken", "Streams that ended in failure", load(&tally.broken));
+    counter(
+        registry,
+        "output_tokens",
+        "Tokens generated for requests that entered here",
+        load(&tally.output),
+    );
+    let names = ["gpu", "dram", "nvme", "peer", "computed"];
+    let values = names.into_iter().zip(tally.prompt.iter().map(load));
+    labelled(registry, "prompt_tokens", "Prompt tokens by source since start", "source", values);
+}
+
+fn members(registry: &mut Registry, node: &Node) {
+    let views = node.views.read().unwrap_or_else(PoisonError::into_inner);
+    let count = |state| views.values().filter(|view| view.state == state).count() as u64;
+    let states = [
+        ("alive", count(MemberState::Alive)),
+        ("suspect", count(MemberState::Suspect)),
+        ("draining", count(MemberState::Draining)),
+        ("left", count(MemberState::Left)),
+        ("dead", count(MemberState::Dead)),
+    ];
+    labelled(registry, "members", "Members by state as this node sees them", "state", states);
+}
+
+fn store(registry: &mut Registry, stats: &kvstore::Stats) {
+    let name = |tier: Tier| match tier {
+        Tier::Engine(_) => "gpu",
+        Tier::Dram => "dram",
+        Tier::Nvme => "nvme",
+    };
+    let blocks = stats.tiers.iter().map(|tier| (name(tier.tier), u64::from(tier.blocks)));
+    labelled(registry, "blocks", "Blocks held by tier", "tier", blocks);
+    gauge(registry, "leases", "Leases on slots", stats.leases as u64);
+    gauge(registry, "store_operations", "Operations under way", stats.operations as u64);
+    gauge(registry, "peer_reads", "Peers' reads under way", stats.reads as u64);
+}
+
+/// All metrics as text.
+pub(crate) async fn render(node: &Arc<Node>) -> String {
+    let mut registry = Registry::with_prefix("dynamo_node");
+    requests(&mut registry, &node.tally);
+    members(&mut registry, node);
+    let queue = node.queue.waiting();
+    gauge(
+        &mut registry,
+        "queue_requests",
+        "Requests waiting for an engine here",
+        queue.requests.into(),
+    );
+    gauge(&mut registry, "queue_tokens", "Their uncached prompt tokens", queue.tokens.into());
+    let index = node.placement.index.stats();
+    gauge(&mut registry, "index_entries", "Entries of the block index", index.entries as u64);
+    gauge(&mut registry, "index_bytes", "Memory of the block index", index.bytes as u64);
+    if let Some(stats) = crate::status::store_stats(node).await {
+        store(&mut registry, &stats);
+    }
+    let mut text = String::new();
+    match encode(&mut text, &registry) {
+        Ok(()) => text,
+        Err(error) => format!("# the metrics could not be written: {error}\n"),
+    }
+}

@@ -1,0 +1,66 @@
+//! From what the user names to a model that is read.
+
+use crate::config::EngineConfig;
+use crate::fault::Fault;
+use model::Model;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Folder of the models that can be named without a path.
+pub(crate) fn cache_dir() -> PathBuf {
+    let home = std::env::var_os("HOME").map_or_else(|| PathBuf::from("/var/lib"), PathBuf::from);
+    std::env::var_os("XDG_CACHE_HOME")
+        .map_or_else(|| home.join(".cache"), PathBuf::from)
+        .join("dynamo-node/models")
+}
+
+/// The file or folder behind a name or path.
+fn locate(name: &str) -> Result<PathBuf, Fault> {
+    let path = Path::new(name);
+    if name.contains('/') || name.ends_with(".gguf") || path.exists() {
+        return if path.exists() {
+            Ok(path.to_owned())
+        } else {
+            Err(Fault::new(
+                format!("there is no model at {name}"),
+                "give --model an existing folder or GGUF file, or a name in the model cache",
+            ))
+        };
+    }
+    let entries = std::fs::read_dir(cache_dir()).into_iter().flatten().flatten();
+    let mut known = Vec::new();
+    for entry in entries {
+        let file = entry.file_name().to_string_lossy().into_owned();
+        let stem = file.strip_suffix(".gguf").unwrap_or(&file).to_ascii_lowercase();
+        // `smollm2-135m-instruct` names `SmolLM2-135M-Instruct.Q4_1.gguf` too.
+        let short = stem.rsplit_once('.').map_or(stem.as_str(), |(short, _)| short).to_owned();
+        let wanted = name.to_ascii_lowercase();
+        if stem == wanted || short == wanted {
+            return Ok(entry.path());
+        }
+        known.push(stem);
+    }
+    known.sort();
+    let there = if known.is_empty() {
+        "it is empty".into()
+    } else {
+        format!("it holds {}", known.join(", "))
+    };
+    Err(Fault::new(
+        format!("the model {name:?} is not in {} ({there})", cache_dir().display()),
+        "run `./dev setup` for the newcomer's model, or give --model a folder or GGUF file",
+    ))
+}
+
+/// Reads the configured model. Slow: call it off the async threads.
+pub(crate) fn open(config: &EngineConfig) -> Result<Arc<Model>, Fault> {
+    let path = locate(&config.model)?;
+    Model::open(&path)
+        .map(Arc::new)
+        .map_err(|error| Fault::new(format!("{}: {error}", path.display()), "check --model"))
+}
+
+/// Name under which it is served.
+pub(crate) fn served_name(config: &EngineConfig, model: &Model) -> String {
+    if config.served_name.is_empty() { model.name().to_owned() } else { config.served_name.clone() }
+}

@@ -1,0 +1,196 @@
+//! The path of a request: place, run here or there, relay; place again elsewhere when the place
+//! failed before the first token.
+
+use crate::metrics::Tally;
+use crate::node::Node;
+use crate::run;
+use frontend::{Served, Want};
+use protocol::id::NodeId;
+use protocol::plan::Placed;
+use protocol::prompt::{Prompt, Refusal, StreamItem};
+use protocol::wire::serve::{ServeAnswer, ServeRequest};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use tokio::sync::mpsc;
+
+/// Items between engine and SSE writer; a slower reader pauses its sequence.
+pub(crate) const STREAM_ITEMS: usize = 64;
+/// Places tried for one request.
+const TRIES: usize = 3;
+
+/// How one try ended before its stream began.
+enum Setback {
+    /// Placed by a stale view: the target is busier than the chooser believed.
+    Bounced,
+    /// The target could not be reached, or died.
+    Lost,
+    /// It refused.
+    Refused(Refusal),
+}
+
+/// Serves a prompt somewhere in the cluster. Dropping the returned receiver cancels.
+pub(crate) async fn serve(node: Arc<Node>, prompt: Prompt, want: Want) -> Result<Served, Refusal> {
+    let served = find_place(&node, prompt, want).await;
+    let tally = &node.tally;
+    Tally::count(if served.is_ok() { &tally.served } else { &tally.refused });
+    served
+}
+
+async fn find_place(node: &Arc<Node>, prompt: Prompt, want: Want) -> Result<Served, Refusal> {
+    // `nvext.target`, a debugging aid, leaves one node.
+    let mut avoid = want.target.map_or_else(Vec::new, |target| node.all_but(&target));
+    let mut bounced = None;
+    let mut last = None;
+    for _ in 0..TRIES {
+        let placed = match choose(node, &prompt, &avoid, bounced) {
+            Ok(placed) => placed,
+            // What an earlier place said is more telling than that no other is left.
+            Err(refusal) => return Err(last.unwrap_or(refusal)),
+        };
+        let flight = node.placement.loads.placed(&placed, &prompt.prefix, node.clock.now());
+        let target = placed.plan.prefill.node;
+        let started = if target == node.id {
+            run_here(node, &prompt, &placed).await
+        } else {
+            run_there(node, &prompt, &placed, bounced.is_some()).await
+        };
+        let setback = match started {
+            Ok(items) => {
+                flight.started(node.clock.now());
+                return Ok(Served {
+                    items: relay(node.clone(), target, items),
+                    serving_node: target.to_string(),
+                    outcome: placed.outcome.clone(),
+                    placed,
+                });
+            }
+            Err(setback) => setback,
+        };
+        match setback {
+            Setback::Bounced => bounced = Some(target),
+            Setback::Lost => {
+                node.lost(target);
+                avoid.push(target);
+                last = Some(Refusal::Failed(format!("node {} went away", target.short())));
+            }
+            Setback::Refused(refusal @ (Refusal::Gone | Refusal::Failed(_))) => {
+                avoid.push(target);
+                last = Some(refusal);
+            }
+            Setback::Refused(refusal) => return Err(refusal),
+        }
+        Tally::count(&node.tally.replaced);
+    }
+    Err(last.unwrap_or(Refusal::NoTarget { model: prompt.model }))
+}
+
+/// Places the prompt; the node that bounced it is the last resort.
+fn choose(
+    node: &Node,
+    prompt: &Prompt,
+    avoid: &[NodeId],
+    bounced: Option<NodeId>,
+) -> Result<Placed, Refusal> {
+    let Some(busy) = bounced else { return node.place(prompt, avoid) };
+    let wider: Vec<NodeId> = avoid.iter().copied().chain([busy]).collect();
+    node.place(prompt, &wider).or_else(|_| node.place(prompt, avoid))
+}
+
+/// The first item decides: until it has come, the request can go elsewhere.
+struct Items {
+    first: StreamItem,
+    rest: Rest,
+}
+
+enum Rest {
+    Here(mpsc::Receiver<StreamItem>),
+    There(mpsc::Receiver<ServeAnswer>),
+}
+
+async fn run_here(node: &Arc<Node>, prompt: &Prompt, placed: &Placed) -> Result<Items, Setback> {
+    let (sink, mut items) = mpsc::channel(STREAM_ITEMS);
+    run::start(node, prompt, placed, sink).await.map_err(Setback::Refused)?;
+    match items.recv().await {
+        Some(StreamItem::Failed(refusal)) => Err(Setback::Refused(refusal)),
+        Some(first) => Ok(Items { first, rest: Rest::Here(items) }),
+        None => Err(Setback::Refused(Refusal::Failed("the engine stopped".into()))),
+    }
+}
+
+async fn run_there(
+    node: &Arc<Node>,
+    prompt: &Prompt,
+    placed: &Placed,
+    bounced: bool,
+) -> Result<Items, Setback> {
+    let target = placed.plan.prefill.node;
+    let request = ServeRequest { prompt: prompt.clone(), placed: placed.clone(), bounced };
+    let addresses = node.roster.addresses(&target);
+    let mut answers = node.transfer.serve(target, &addresses, request).await.map_err(|error| {
+        tracing::info!(peer = %target.short(), %error, "could not hand a request over");
+        Setback::Lost
+    })?;
+    match answers.recv().await {
+        Some(ServeAnswer::Item(StreamItem::Failed(refusal)) | ServeAnswer::Refused(refusal)) => {
+            Err(Setback::Refused(refusal))
+        }
+        Some(ServeAnswer::Item(first)) => Ok(Items { first, rest: Rest::There(answers) }),
+        Some(ServeAnswer::Bounced(load)) => {
+            tracing::debug!(peer = %target.short(), ?load, "bounced");
+            Err(Setback::Bounced)
+        }
+        None => Err(Setback::Lost),
+    }
+}
+
+/// Passes the items on, and makes sure that the stream ends with exactly one last item.
+fn relay(node: Arc<Node>, target: NodeId, items: Items) -> mpsc::Receiver<StreamItem> {
+    let (sink, receiver) = mpsc::channel(STREAM_ITEMS);
+    node.clone().tasks.spawn(async move {
+        let Items { first, mut rest } = items;
+        let mut next = Some(first);
+        while let Some(item) = next {
+            let last = note(&node, &item);
+            if sink.send(item).await.is_err() || last {
+                return; // the caller went away, or all is said; dropping `rest` cancels
+            }
+            next = tokio::select! {
+                () = sink.closed() => return,
+                item = rest.next() => item,
+            };
+        }
+        if target != node.id {
+            node.lost(target);
+        }
+        Tally::count(&node.tally.broken);
+        let lost = format!("node {} went away in the middle of the answer", target.short());
+        let _ = sink.send(StreamItem::Failed(Refusal::Failed(lost))).await;
+    });
+    receiver
+}
+
+/// Counts what a last item says; false for items that are not the last.
+fn note(node: &Node, item: &StreamItem) -> bool {
+    match item {
+        StreamItem::Started(_) | StreamItem::Tokens(_) => return false,
+        StreamItem::Failed(_) => Tally::count(&node.tally.broken),
+        StreamItem::Finished(finish) => {
+            node.tally.add_prompt(&finish.prompt);
+            node.tally.output.fetch_add(finish.output_tokens.into(), Ordering::Relaxed);
+        }
+    }
+    true
+}
+
+impl Rest {
+    async fn next(&mut self) -> Option<StreamItem> {
+        match self {
+            Self::Here(items) => items.recv().await,
+            Self::There(answers) => match answers.recv().await? {
+                ServeAnswer::Item(item) => Some(item),
+                ServeAnswer::Refused(refusal) => Some(StreamItem::Failed(refusal)),
+                ServeAnswer::Bounced(_) => None,
+            },
+        }
+    }
+}

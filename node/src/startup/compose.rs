@@ -1,0 +1,336 @@
+//! Puts the parts of a node together, says `ready`, and takes them apart again.
+
+use super::{Home, entropy, get, hello, put, record_fault};
+use crate::actors;
+use crate::actors::shell::{Mail, Parts, Shell, Wired};
+use crate::clock::Clock;
+use crate::fault::Fault;
+use crate::files::write_secret;
+use crate::host::NodeHost;
+use crate::http::Listeners;
+use crate::membership::{KnownMember, Membership, Roster};
+use crate::models;
+use crate::node::{LocalEngine, LocalModel, Node, Placement};
+use crate::queue::Queue;
+use crate::rim;
+use crate::switchboard::{Machines, Switchboard};
+use engine::{Embedded, EmbeddedConfig, Engine};
+use protocol::id::EngineId;
+use protocol::machine::Machine;
+use protocol::op::EngineEvent;
+use protocol::time::Span;
+use ractor::{Actor, ActorRef};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::{Mutex, RwLock};
+use std::time::Duration;
+use tokio::sync::{Semaphore, mpsc};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use wiring::Effect;
+use zeroize::Zeroizing;
+
+mod tasks;
+
+/// Frames of peers that may wait for the gossip machine; more wait in the rim.
+const GOSSIP_MAIL_MAX: usize = 1024;
+/// Longest wait for tasks when the node stops.
+const STOP_WITHIN: Duration = Duration::from_secs(5);
+
+fn internal(error: impl std::fmt::Display) -> Fault {
+    Fault::new(error, "this is a defect; please report it with the log")
+}
+
+/// The model and the engine, read and started.
+struct Served {
+    model: LocalModel,
+    dram: Option<Arc<kernels::Pool>>,
+    engines: BTreeMap<EngineId, Arc<dyn Engine>>,
+    events: Vec<(EngineId, mpsc::Receiver<EngineEvent>)>,
+}
+
+/// Reads the model and starts the engine. Slow, and blocking.
+fn serve_model(home: &Home, clock: Clock) -> Result<Served, Fault> {
+    let config = &home.config.engine;
+    let model = models::open(config)?;
+    let storage = engine::storage_namespace(model.config());
+    let name = models::served_name(config, &model);
+    let mut served = Served {
+        model: LocalModel {
+            name: name.clone(),
+            context: u32::try_from(model.config().max_position).unwrap_or(u32::MAX),
+            routing: model.routing(),
+            block_tokens: storage.block_tokens,
+            model: model.clone(),
+        },
+        dram: None,
+        engines: BTreeMap::new(),
+        events: Vec::new(),
+    };
+    if config.kind == "none" {
+        return Ok(served);
+    }
+    let slots = (home.config.dram.mib << 20) / storage.block_bytes.max(1);
+    let slots = u32::try_from(slots).unwrap_or(u32::MAX);
+    let block_bytes = usize::try_from(storage.block_bytes).map_err(internal)?;
+    let pool = kernels::Pool::new(block_bytes, slots.max(1)).map_err(|error| {
+        Fault::new(
+            format!("cannot reserve {} MiB for the DRAM tier: {error}", home.config.dram.mib),
+            "make dram.mib smaller",
+        )
+    })?;
+    let (sender, receiver) = mpsc::channel(actors::engine::EVENTS_MAX);
+    let id = EngineId(0);
+    let settings = EmbeddedConfig {
+        kv_tokens: config.kv_tokens,
+        threads: config.threads,
+        max_batch: config.max_batch,
+        prefill_chunk: config.prefill_chunk,
+        ..EmbeddedConfig::new(id, name, clock.epoch())
+    };
+    let started = Embedded::start(model, pool.clone(), settings, sender)
+        .map_err(|error| Fault::new(error, "check the [engine] section and --model"))?;
+    served.model.context = started.spec().context;
+    served.engines.insert(id, started);
+    served.events.push((id, receiver));
+    served.dram = Some(pool);
+    Ok(served)
+}
+
+/// The three machines, not yet running.
+struct Built {
+    gossip: gossip::Gossip,
+    router: router::Router,
+    store: kvstore::Store,
+}
+
+fn build_machines(
+    home: &Home,
+    membership: &Membership,
+    served: &Served,
+    clock: Clock,
+) -> Result<(Built, Placement), Fault> {
+    let specs: Vec<_> = served.engines.values().map(|engine| engine.spec().clone()).collect();
+    let store = kvstore::Store::new(kvstore::Config {
+        keypair: home.keypair.clone(),
+        incarnation: home.incarnation,
+        engines: specs,
+        dram_slots: served.dram.as_ref().map_or(0, |pool| pool.slots()),
+        dram_slot_bytes: served.dram.as_ref().map_or(0, |pool| pool.slot_bytes() as u64),
+        decode_batch: 16 / served.model.block_tokens.max(1).min(16),
+        limits: kvstore::Limits::default(),
+    })
+    .map_err(internal)?;
+    let settings = &home.config.gossip;
+    let mut config = gossip::Config::new(
+        home.keypair.clone(),
+        home.incarnation,
+        membership.cert.clone(),
+        membership.issuer,
+        home.contact(),
+        u64::from_le_bytes(entropy()?),
+    );
+    config.batch_every = Span::millis(settings.batch_ms);
+    config.heartbeat_every = Span::millis(settings.heartbeat_ms);
+    config.suspect_after = Span::millis(settings.suspect_ms);
+    config.dead_after = Span::millis(settings.dead_ms);
+    let (router, index, loads) = router::Router::new(router::Config {
+        params: placement_params(home),
+        ..router::Config::new(home.node(), home.incarnation)
+    });
+    let policy = home.config.placement.policy.parse().map_err(internal)?;
+    let placement = Placement { index, loads, policy };
+    Ok((Built { gossip: gossip::Gossip::new(config, clock.now()), router, store }, placement))
+}
+
+fn placement_params(home: &Home) -> router::Params {
+    let settings = &home.config.placement;
+    let given = |value: f64| (value > 0.0).then_some(value);
+    router::Params {
+        assume_bandwidth_bytes_s: given(settings.assume_bandwidth_mb_s).map(|mb| mb * 1e6),
+        assume_prefill_tokens_s: given(settings.assume_prefill_tokens_s),
+        ..router::Params::default()
+    }
+}
+
+/// Starts one machine's actor.
+async fn spawn<M, F>(
+    machine: M,
+    effect: F,
+    board: &Arc<Switchboard>,
+    clock: Clock,
+) -> Result<ActorRef<Mail<M::In>>, Fault>
+where
+    M: Machine + Send + 'static,
+    M::In: Send + 'static,
+    M::Out: Send + 'static,
+    F: Fn(M::Out) -> Effect + Send + Sync + 'static,
+{
+    let parts = Parts { machine, perform: Wired { board: board.clone(), effect }, clock };
+    let (actor, _) =
+        Actor::spawn(None, Shell::<M, Wired<F>>::new(), parts).await.map_err(internal)?;
+    Ok(actor)
+}
+
+/// Members the data folder remembers, this node included.
+fn roster(home: &Home, membership: &Membership) -> Result<Roster, Fault> {
+    let roster = Roster::default();
+    for key in home.records.keys("member").map_err(record_fault)? {
+        if let Some(known) = get::<KnownMember>(&home.records, "member", &key)? {
+            roster.admit(known.cert.clone());
+            roster.locate(&known.cert.node, &known.contact);
+        }
+    }
+    roster.admit(membership.cert.clone());
+    roster.locate(&home.node(), &home.contact());
+    Ok(roster)
+}
+
+/// The key of the admin verbs: made once, kept in `DIR/admin-key`.
+fn admin_key(dir: &Path) -> Result<Zeroizing<String>, Fault> {
+    let file = dir.join("admin-key");
+    if let Ok(text) = std::fs::read_to_string(&file) {
+        return Ok(Zeroizing::new(text.trim().to_owned()));
+    }
+    let hex: Vec<String> = entropy::<24>()?.iter().map(|b| format!("{b:02x}")).collect();
+    let key = Zeroizing::new(hex.concat());
+    write_secret(&file, &key, true)?;
+    Ok(key)
+}
+
+/// Runs the node until it is told to stop.
+pub(super) async fn run(home: Home, mut membership: Membership) -> Result<(), Fault> {
+    if membership.renew(Clock::unix()) {
+        put(&home.records, "cluster", b"self", &membership)?;
+    }
+    let clock = Clock::start();
+    let listeners = Listeners::bind(&home.config.http).await?;
+    let host = Arc::new(NodeHost::new());
+    let transfer = bind_transfer(&home, &membership, host.clone())?;
+    let (rim_commands, rim_orders) = mpsc::channel(rim::COMMANDS_MAX);
+    let (rim_happened, happened) = mpsc::channel(GOSSIP_MAIL_MAX);
+    let rim_task = rim::start(
+        &home.keypair,
+        membership.swarm_key,
+        home.config.cluster.listen,
+        &home.config.node.site,
+        rim_orders,
+        rim_happened,
+    )?;
+    tracing::info!(model = home.config.engine.model, "reading the model");
+    let (home, served) = tokio::task::spawn_blocking(move || {
+        let served = serve_model(&home, clock);
+        served.map(|served| (home, served))
+    })
+    .await
+    .map_err(internal)??;
+    let (news, news_orders) = mpsc::unbounded_channel();
+    let (fetches, fetch_orders) = mpsc::unbounded_channel();
+    let board = Arc::new(Switchboard::new(rim_commands.clone(), news, fetches));
+    let (built, placement) = build_machines(&home, &membership, &served, clock)?;
+    let queue = Queue::start(home.config.engine.max_batch, clock).await?;
+    let roster = roster(&home, &membership)?;
+    let node = Arc::new(Node {
+        clock,
+        id: home.node(),
+        incarnation: home.incarnation,
+        board: board.clone(),
+        roster,
+        placement,
+        queue,
+        leases: crate::run::LeaseCounter::default(),
+        dram: served.dram,
+        engines: served
+            .engines
+            .iter()
+            .map(|(id, engine)| (*id, LocalEngine::new(engine.spec().clone())))
+            .collect(),
+        model: served.model,
+        engine_mail: Arc::new(Semaphore::new(actors::engine::EVENTS_MAX)),
+        gossip_mail: Arc::new(Semaphore::new(GOSSIP_MAIL_MAX)),
+        stop: CancellationToken::new(),
+        tasks: TaskTracker::new(),
+        records: home.records.clone(),
+        membership: RwLock::new(membership),
+        contact: RwLock::new(home.contact()),
+        views: RwLock::new(BTreeMap::new()),
+        transfer,
+        admin_key: admin_key(&home.config.node.data_dir)?,
+        created: Clock::unix(),
+        draining: false.into(),
+        owed: Arc::default(),
+        tally: crate::metrics::Tally::default(),
+        fault: Mutex::new(None),
+        seeds: u64::from_le_bytes(entropy()?).into(),
+        config: home.config,
+    });
+    board.connect_engines(served.engines);
+    board.connect(Machines {
+        gossip: spawn(built.gossip, Effect::Gossip, &board, clock).await?,
+        router: spawn(built.router, Effect::Router, &board, clock).await?,
+        store: spawn(built.store, Effect::Store, &board, clock).await?,
+    });
+    host.speak_for(&node);
+    tasks::start(&node, rim_commands, happened, news_orders, fetch_orders, served.events);
+    let address = listeners.local()?;
+    node.engines_started().await;
+    listeners.serve(&node);
+    println!("ready http://{address} node={} cluster={}", node.id, node.membership().cluster());
+    until_stopped(&node).await;
+    stop(&node, rim_task).await
+}
+
+fn bind_transfer(
+    home: &Home,
+    membership: &Membership,
+    host: Arc<NodeHost>,
+) -> Result<Arc<transfer::Transfer>, Fault> {
+    let throttle = home.config.transfer.throttle_mb_s;
+    let config = transfer::TransferConfig {
+        listen: home.config.cluster.listen,
+        keypair: home.keypair.clone(),
+        hello: hello(membership, home.incarnation, home.contact()),
+        issuer: membership.issuer,
+        limits: transfer::Limits::default(),
+        throttle_bytes_s: (throttle > 0.0).then_some((throttle * 1e6) as u64),
+    };
+    transfer::Transfer::bind(config, host).map_err(|error| {
+        Fault::new(error, "is another dynamo-node running there? choose another port with --listen")
+    })
+}
+
+/// Waits for SIGTERM, SIGINT, `leave`, or a fault.
+async fn until_stopped(node: &Arc<Node>) {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut term), Ok(mut int)) =
+        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+    else {
+        node.stop.cancelled().await;
+        return;
+    };
+    tokio::select! {
+        _ = term.recv() => {}
+        _ = int.recv() => {}
+        () = node.stop.cancelled() => return,
+    }
+    tracing::info!("stopping");
+    node.begin_leave();
+    node.stop.cancelled().await;
+}
+
+async fn stop(node: &Arc<Node>, rim_task: tokio::task::JoinHandle<()>) -> Result<(), Fault> {
+    node.tasks.close();
+    if tokio::time::timeout(STOP_WITHIN, node.tasks.wait()).await.is_err() {
+        tracing::warn!("some requests did not end in time and were cut");
+    }
+    node.transfer.close().await;
+    if let Some(machines) = node.board.machines() {
+        machines.gossip.stop(None);
+        machines.router.stop(None);
+        machines.store.stop(None);
+    }
+    rim_task.abort();
+    let fault = node.fault.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+    fault.map_or(Ok(()), Err)
+}

@@ -1,0 +1,1 @@
+//! End-to-end tests on real processes, and tests of the house itself: see `tests/suite`.

@@ -1,0 +1,27 @@
+//! One binary for all end-to-end tests.
+//!
+//! Everything is real: processes of the binary, sockets on loopback, models on disk. [`kit`] starts
+//! clusters and waits for what they show; [`command`] runs the command line; [`stream`] reads an
+//! answer event by event; [`models`] finds models or makes them; [`prompts`] makes texts.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types, clippy::expect_used)] // tests on real processes
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
+
+mod command;
+mod kit;
+mod models;
+mod prompts;
+mod stream;
+
+mod configuration;
+mod deaths;
+mod departures;
+mod equal_tokens;
+mod fetches;
+mod garbage;
+mod gone_clients;
+mod house;
+mod joins;
+mod requests;
+mod starts;
+mod strangers;
+mod surface;
