@@ -1,8 +1,31 @@
 //! The command line. Flags override `DYNAMO_*` variables, which override the configuration file.
 
+use crate::fault::Fault;
+use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+
+/// A wrong command line in the form of every failure; none when clap's text is what was asked for.
+pub(crate) fn fault(error: &clap::Error) -> Option<Fault> {
+    let asked = matches!(
+        error.kind(),
+        ErrorKind::DisplayHelp
+            | ErrorKind::DisplayVersion
+            | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+    );
+    if asked {
+        return None;
+    }
+    // clap writes paragraphs: what is wrong, sometimes a tip, the usage.
+    let text = error.to_string();
+    let mut paragraphs = text.split("\n\n");
+    let message = paragraphs.next().unwrap_or_default().trim_start_matches("error: ");
+    let tip = paragraphs.find_map(|paragraph| paragraph.trim().strip_prefix("tip: "));
+    let help =
+        tip.unwrap_or("`dynamo-node help` lists the verbs, `dynamo-node VERB --help` its options");
+    Some(Fault::usage(message, help.lines().next().unwrap_or_default()))
+}
 
 /// Agentic LLM serving, peer to peer: one binary on every machine.
 #[derive(Parser, Debug)]

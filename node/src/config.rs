@@ -201,8 +201,10 @@ pub(crate) fn parse(text: &str, file: &Path) -> Result<Config, Fault> {
     toml::from_str(text).map_err(|error| {
         let message = error.message().to_owned();
         let place = error.span().map_or(String::new(), |span| {
-            let line = text.get(..span.start).unwrap_or("").matches('\n').count() + 1;
-            format!(" line {line}")
+            let line = text.get(..span.start).unwrap_or("").matches('\n').count();
+            let key = text.lines().nth(line).and_then(|line| line.split_once('='));
+            let key = key.map_or(String::new(), |(key, _)| format!(" `{}`", key.trim()));
+            format!(" line {}{key}", line + 1)
         });
         let help = nearest_key(&message).map_or_else(
             || "see deploy/dynamo-node.toml for every key, its unit and its default".to_owned(),

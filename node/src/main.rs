@@ -3,7 +3,7 @@
 //!
 //! Start at [`serve`] for the path of a request and at [`node`] for what a running node consists
 //! of.
-#![allow(clippy::disallowed_methods, clippy::disallowed_types)] // does I/O: clocks, tasks, environment
+#![allow(clippy::disallowed_methods, clippy::disallowed_types, clippy::indexing_slicing)] // does I/O
 
 mod actors;
 mod admin;
@@ -37,7 +37,13 @@ use fault::Fault;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => match cli::fault(&error) {
+            Some(fault) => return fail(&fault),
+            None => error.exit(), // help or version was asked for
+        },
+    };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let outcome = match runtime {
         Ok(runtime) => {
@@ -49,11 +55,13 @@ fn main() -> ExitCode {
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(fault) => {
-            eprintln!("{fault}");
-            ExitCode::from(fault.code())
-        }
+        Err(fault) => fail(&fault),
     }
+}
+
+fn fail(fault: &Fault) -> ExitCode {
+    eprintln!("{fault}");
+    ExitCode::from(fault.code())
 }
 
 async fn run(command: Command) -> Result<(), Fault> {

@@ -142,8 +142,8 @@ pub(crate) async fn render(node: &Arc<Node>) -> String {
     );
     gauge(&mut registry, "queue_tokens", "Their uncached prompt tokens", queue.tokens.into());
     let index = node.placement.index.stats();
-    gauge(&mut registry, "index_entries", "Entries of the block index", index.entries as u64);
-    gauge(&mut registry, "index_bytes", "Memory of the block index", index.bytes as u64);
+    gauge(&mut registry, "index_entries", "Entries of the block index", index.entries);
+    gauge(&mut registry, "index_bytes", "Memory of the block index", index.bytes);
     if let Some(stats) = crate::status::store_stats(node).await {
         store(&mut registry, &stats);
     }

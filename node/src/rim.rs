@@ -18,6 +18,7 @@ use protocol::id::NodeId;
 use protocol::sign::Keypair;
 use protocol::wire::gossip::{Direct, Published};
 use std::collections::{BTreeMap, VecDeque};
+use std::error::Error;
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -173,8 +174,10 @@ pub(crate) fn start(
     let topic = IdentTopic::new(format!("dynamo-node/1/{site}"));
     swarm.behaviour_mut().topic.subscribe(&topic).map_err(internal)?;
     swarm.listen_on(multiaddr(listen)).map_err(|error| {
+        // The outer error's text leaves the cause out.
+        let cause = error.source().map_or_else(|| error.to_string(), ToString::to_string);
         Fault::new(
-            format!("cannot listen on {listen} (TCP): {error}"),
+            format!("cannot listen on {listen} (TCP): {cause}"),
             "is another dynamo-node running there? choose another port with --listen",
         )
     })?;

@@ -5,6 +5,7 @@ use crate::queue::Ticket;
 use crate::switchboard::Switchboard;
 use engine::Job;
 use kvstore::{In, Prepare};
+use protocol::id::EngineId;
 use protocol::op::{Grant, LeaseId};
 use protocol::plan::Placed;
 use protocol::prompt::{Prompt, Refusal, StreamItem};
@@ -29,17 +30,18 @@ impl LeaseCounter {
 }
 
 /// A request's hold on slots and on its place in the running window. The engine drops it when no
-/// more write can land; the release then goes to the block manager's mailbox, a lock-free queue
-/// that holds at most one message per lease.
+/// more write can land; the release then follows the engine's events to the block manager, through a
+/// lock-free queue that holds at most one message per lease.
 struct LeaseGuard {
     board: Arc<Switchboard>,
+    engine: EngineId,
     lease: LeaseId,
     _ticket: Arc<Ticket>,
 }
 
 impl Drop for LeaseGuard {
     fn drop(&mut self) {
-        self.board.send(Input::Store(In::Released(self.lease)));
+        self.board.release(self.engine, self.lease);
     }
 }
 
@@ -97,10 +99,12 @@ async fn lease(
     loop {
         let lease = node.leases.next();
         let answer = node.board.expect_lease(lease);
-        let guard = LeaseGuard { board: node.board.clone(), lease, _ticket: ticket.clone() };
+        let engine = placed.plan.prefill.engine;
+        let guard =
+            LeaseGuard { board: node.board.clone(), engine, lease, _ticket: ticket.clone() };
         node.board.send(Input::Store(In::Prepare(Box::new(Prepare {
             lease,
-            engine: placed.plan.prefill.engine,
+            engine,
             tenant: prompt.tenant.clone(),
             session: prompt.session.clone(),
             key: key.clone(),

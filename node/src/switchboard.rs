@@ -48,6 +48,7 @@ pub(crate) struct Machines {
 pub(crate) struct Switchboard {
     machines: OnceLock<Machines>,
     engines: OnceLock<BTreeMap<EngineId, Arc<dyn Engine>>>,
+    releases: OnceLock<BTreeMap<EngineId, mpsc::UnboundedSender<LeaseId>>>,
     rim: mpsc::Sender<rim::Command>,
     news: mpsc::UnboundedSender<News>,
     fetches: mpsc::UnboundedSender<FetchOrder>,
@@ -89,6 +90,7 @@ impl Switchboard {
         Self {
             machines: OnceLock::new(),
             engines: OnceLock::new(),
+            releases: OnceLock::new(),
             rim,
             news,
             fetches,
@@ -100,6 +102,24 @@ impl Switchboard {
     /// Connects the engines.
     pub(crate) fn connect_engines(&self, engines: BTreeMap<EngineId, Arc<dyn Engine>>) {
         let _ = self.engines.set(engines);
+    }
+
+    /// Connects the ways of ended leases: one per engine, at most one message per lease.
+    pub(crate) fn connect_releases(
+        &self,
+        releases: BTreeMap<EngineId, mpsc::UnboundedSender<LeaseId>>,
+    ) {
+        let _ = self.releases.set(releases);
+    }
+
+    /// Ends a lease, behind all that its engine has told before: blocks sealed in its last step
+    /// would be forgotten otherwise.
+    pub(crate) fn release(&self, engine: EngineId, lease: LeaseId) {
+        let way = self.releases.get().and_then(|releases| releases.get(&engine));
+        if !way.is_some_and(|way| way.send(lease).is_ok()) {
+            // Without an engine that tells there is nothing to come after.
+            self.send(Input::Store(kvstore::In::Released(lease)));
+        }
     }
 
     /// Connects the machines.

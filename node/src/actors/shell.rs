@@ -9,6 +9,9 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;
 
+/// A question on a machine's state.
+pub(crate) type Question = Box<dyn FnOnce(&dyn std::any::Any) + Send>;
+
 /// A message to a machine. Mailboxes are unbounded, so whatever comes from outside the node
 /// carries a permit of a named, bounded semaphore; it is given back when the machine has handled
 /// the message.
@@ -18,7 +21,7 @@ pub(crate) enum Mail<In> {
     /// The machine's deadline may have come.
     Tick,
     /// Run a question on the machine's state, between two inputs.
-    Ask(Box<dyn FnOnce(&dyn std::any::Any) + Send>),
+    Ask(Question),
 }
 
 /// How a machine's effects leave its actor.

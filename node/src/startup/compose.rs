@@ -118,7 +118,7 @@ fn build_machines(
         engines: specs,
         dram_slots: served.dram.as_ref().map_or(0, |pool| pool.slots()),
         dram_slot_bytes: served.dram.as_ref().map_or(0, |pool| pool.slot_bytes() as u64),
-        decode_batch: 16 / served.model.block_tokens.max(1).min(16),
+        decode_batch: 16 / served.model.block_tokens.clamp(1, 16),
         limits: kvstore::Limits::default(),
     })
     .map_err(internal)?;

@@ -72,6 +72,11 @@ impl Process {
         self.read("out")
     }
 
+    /// What it has written to stderr so far.
+    pub(crate) fn stderr(&self) -> String {
+        self.read("err")
+    }
+
     fn read(&self, stream: &str) -> String {
         std::fs::read_to_string(self.folder.join(format!("{}.{stream}", self.number))).unwrap()
     }

@@ -1,7 +1,7 @@
 //! The same prompt gives the same tokens whether its prefix is computed, cached here, fetched from
 //! another node, fetched while prefill runs, or computed in a batch with others.
 
-use crate::kit::{Cluster, with_config};
+use crate::kit::{Cluster, eventually, with_config};
 use crate::models::{smollm2, tiny};
 use crate::prompts::{text, words};
 use load::client::{Call, Outcome};
@@ -51,6 +51,9 @@ async fn cold_and_cached(cluster: &Cluster, prompts: Vec<String>) -> Vec<Case> {
         assert_eq!(cold.cached.sum(), 0, "a fresh salt finds nothing: {cold:?}");
         assert!(!cold.token_ids.is_empty());
         let case = Case { text, salt, cold };
+        // The answer's end may be here before the block manager has all blocks of its prompt.
+        eventually("the lease has ended", async || (cluster.leases(0).await == 0.0).then_some(()))
+            .await;
         let again = cluster.answer(&call(cluster, 0, &case.text, &case.salt)).await;
         case.same("cached", &again);
         assert_eq!(again.cached.peer, 0);

@@ -1,1 +1,99 @@
-//! tbd
+//! Wrong requests over HTTP: the dialect's words, and the node goes on.
+
+use crate::kit::Cluster;
+use crate::models::tiny;
+use crate::prompts::text;
+use crate::stream::path;
+use load::client::Dialect;
+use serde_json::{Value, json};
+
+const DIALECTS: [Dialect; 2] = [Dialect::Chat, Dialect::Messages];
+
+/// Posts raw bytes; the answer must be an error in the dialect's form. Returns its message.
+async fn refused(cluster: &Cluster, dialect: Dialect, body: String, status: u16) -> Value {
+    let request = cluster.http.post(cluster.url(0, path(dialect))).body(body);
+    let response = request.header("content-type", "application/json").send().await.unwrap();
+    assert_eq!(response.status(), status);
+    let answer: Value = response.json().await.unwrap();
+    assert!(answer["error"]["message"].is_string(), "{answer}");
+    match dialect {
+        Dialect::Chat => assert!(answer["error"].get("code").is_some(), "{answer}"),
+        Dialect::Messages => assert_eq!(answer["type"], "error", "{answer}"),
+    }
+    answer["error"].clone()
+}
+
+#[tokio::test]
+async fn wrong_requests_are_told_what_is_wrong() {
+    let cluster = Cluster::plain(&tiny(), 1).await;
+    let model = cluster.model.as_str();
+    let user = json!([{ "role": "user", "content": "hi" }]);
+    for dialect in DIALECTS {
+        for (body, status, words) in [
+            (
+                json!({ "model": model, "messages": [], "max_tokens": 1 }),
+                400,
+                "messages: at least one",
+            ),
+            (
+                json!({ "model": model, "messages": "hi", "max_tokens": 1 }),
+                400,
+                "messages: invalid type",
+            ),
+            (json!({ "model": model, "messages": user, "max_tokens": "many" }), 400, "max_tokens"),
+            (json!({ "model": model, "messages": user, "max_tokens": 0 }), 400, "max_tokens"),
+            (json!({ "model": "gpt", "messages": user, "max_tokens": 1 }), 404, model),
+            (
+                json!({ "model": model, "messages": user, "max_tokens": 1, "nvext": { "targt": "x" } }),
+                400,
+                "`target`",
+            ),
+            (
+                json!({ "model": model, "messages": user, "max_tokens": 1, "nvext": { "target": "x" } }),
+                400,
+                "nvext.target",
+            ),
+        ] {
+            let error = refused(&cluster, dialect, body.to_string(), status).await;
+            let message = error["message"].as_str().unwrap();
+            assert!(message.contains(words), "{message:?} does not say {words:?}");
+        }
+        for broken in ["", "{", "[]", "{\"messages\": [", "null", "\u{0}\u{1}"] {
+            refused(&cluster, dialect, broken.to_owned(), 400).await;
+        }
+    }
+    assert_eq!(cluster.leases(0).await, 0.0);
+    cluster.answer(&cluster.call(0, "Hello")).await;
+}
+
+#[tokio::test]
+async fn a_prompt_beyond_the_context_is_refused_before_work() {
+    let cluster = Cluster::plain(&tiny(), 1).await;
+    let messages = json!([{ "role": "user", "content": text(1, 9000) }]);
+    for stream in [false, true] {
+        let body = json!({
+            "model": cluster.model, "messages": messages, "max_tokens": 8, "stream": stream,
+        });
+        let chat = refused(&cluster, Dialect::Chat, body.to_string(), 400).await;
+        assert_eq!(chat["code"], "context_length_exceeded");
+        assert_eq!(chat["type"], "invalid_request_error");
+        let message = chat["message"].as_str().unwrap();
+        assert!(message.contains("maximum context length is 4096 tokens"), "{message}");
+        let anthropic = refused(&cluster, Dialect::Messages, body.to_string(), 400).await;
+        assert_eq!(anthropic["type"], "invalid_request_error");
+        let message = anthropic["message"].as_str().unwrap();
+        assert!(message.starts_with("prompt is too long: "), "{message}");
+    }
+    let metrics = cluster.metrics(0).await;
+    assert_eq!(metrics["dynamo_node_prompt_tokens{source=\"computed\"}"], 0.0);
+}
+
+#[tokio::test]
+async fn a_target_that_is_not_there() {
+    let cluster = Cluster::plain(&tiny(), 1).await;
+    let mut call = cluster.call(0, "Hello");
+    call.target = Some("ab".repeat(32));
+    let outcome = cluster.client.call(&call).await;
+    assert_eq!(outcome.status, Some(503), "{outcome:?}");
+    cluster.answer(&cluster.call(0, "Hello")).await;
+}

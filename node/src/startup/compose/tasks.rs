@@ -11,6 +11,7 @@ use crate::switchboard::{FetchOrder, News};
 use protocol::event::MemberState;
 use protocol::id::{EngineId, Incarnation, NodeId};
 use protocol::op::EngineEvent;
+use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -40,9 +41,14 @@ pub(super) fn start(
             }));
         }
     }
+    let mut ways = BTreeMap::new();
     for (engine, receiver) in events {
-        spawn(node, actors::engine::run(node.clone(), engine, receiver));
+        // At most one message per lease.
+        let (way, releases) = mpsc::unbounded_channel();
+        ways.insert(engine, way);
+        spawn(node, actors::engine::run(node.clone(), engine, receiver, releases));
     }
+    node.board.connect_releases(ways);
     spawn(node, hear(node.clone(), happened));
     spawn(node, follow_news(node.clone(), rim_commands, news));
     spawn(node, actors::fetch::run(node.clone(), fetches));
