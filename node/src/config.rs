@@ -271,6 +271,12 @@ impl Config {
     }
 
     fn check(&self) -> Result<(), Fault> {
+        self.check_addresses()?;
+        self.check_choices()?;
+        self.check_numbers()
+    }
+
+    fn check_addresses(&self) -> Result<(), Fault> {
         let usage = |message: String, help: &str| Err(Fault::usage(message, help));
         let exposed = |addr: &SocketAddr| !addr.ip().is_loopback();
         if exposed(&self.http.listen) && !self.http.insecure {
@@ -279,12 +285,30 @@ impl Config {
                 "listen on 127.0.0.1, or pass --insecure-http when the network itself is trusted",
             );
         }
+        if self.http.admin_listen.as_ref().is_some_and(exposed) && !self.http.insecure {
+            return usage(
+                "the admin listener can be reached by others".into(),
+                "let --admin listen on 127.0.0.1, or pass --insecure-http when the network is trusted",
+            );
+        }
+        let reachable = |addr: &SocketAddr| addr.port() != 0 && !addr.ip().is_unspecified();
+        if self.cluster.listen.port() == 0 || !self.cluster.advertise.iter().all(reachable) {
+            return usage(
+                "others cannot reach port 0 or an unspecified address".into(),
+                "give --listen and --advertise the port and address that other nodes use",
+            );
+        }
         if self.cluster.listen.ip().is_unspecified() && self.cluster.advertise.is_empty() {
             return usage(
                 format!("{} does not say how others reach this node", self.cluster.listen),
                 "add --advertise ADDR:PORT with the address other nodes use",
             );
         }
+        Ok(())
+    }
+
+    fn check_choices(&self) -> Result<(), Fault> {
+        let usage = |message: String, help: &str| Err(Fault::usage(message, help));
         match self.engine.kind.as_str() {
             "embedded" | "none" => {}
             kind @ ("mock" | "vllm" | "sglang") => {
@@ -309,11 +333,35 @@ impl Config {
                 "use --log-format text or json",
             );
         }
+        Ok(())
+    }
+
+    fn check_numbers(&self) -> Result<(), Fault> {
+        let usage = |message: String, help: &str| Err(Fault::usage(message, help));
         let g = &self.gossip;
         if !(g.heartbeat_ms > 0 && g.heartbeat_ms < g.suspect_ms && g.suspect_ms < g.dead_ms) {
             return usage(
                 "gossip times must satisfy 0 < heartbeat_ms < suspect_ms < dead_ms".into(),
                 "leave the [gossip] section out to use the defaults 500, 2000 and 4000",
+            );
+        }
+        let rates = [
+            ("placement.assume_bandwidth_mb_s", self.placement.assume_bandwidth_mb_s),
+            ("placement.assume_prefill_tokens_s", self.placement.assume_prefill_tokens_s),
+            ("transfer.throttle_mb_s", self.transfer.throttle_mb_s),
+        ];
+        for (key, rate) in rates {
+            if !(rate.is_finite() && rate >= 0.0) {
+                return usage(
+                    format!("{key} = {rate} is not a rate"),
+                    "use 0, or a positive number",
+                );
+            }
+        }
+        if self.http.max_body_mib == 0 || self.node.site.is_empty() {
+            return usage(
+                "http.max_body_mib must be at least 1 and node.site must not be empty".into(),
+                "leave a key out to use its default",
             );
         }
         if self.engine.threads == 0 || self.engine.max_batch == 0 || self.engine.prefill_chunk == 0

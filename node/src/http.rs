@@ -1,12 +1,16 @@
 //! The HTTP listeners: the API for everybody, metrics, and the admin verbs.
 
+use crate::admin::is_local;
 use crate::config::HttpConfig;
 use crate::fault::Fault;
 use crate::node::Node;
-use axum::Router;
-use axum::extract::State;
-use axum::response::IntoResponse;
+use axum::extract::{ConnectInfo, Request, State};
+use axum::http::StatusCode;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use axum::{Json, Router};
+use serde_json::json;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::net::TcpListener;
@@ -50,7 +54,10 @@ impl Listeners {
             ..frontend::Limits::default()
         };
         let metrics = Router::new().route("/metrics", get(metrics)).with_state(node.clone());
-        let api = frontend::router(cluster, limits).merge(metrics);
+        let mut api = frontend::router(cluster, limits).merge(metrics);
+        if node.config.http.listen.ip().is_loopback() {
+            api = api.layer(axum::middleware::from_fn(only_local));
+        }
         let admin = crate::admin::router(node.clone());
         match self.admin {
             Some(listener) => {
@@ -73,6 +80,22 @@ fn spawn(node: &Arc<Node>, listener: TcpListener, router: Router) {
             tracing::error!(%error, "the HTTP listener stopped");
         }
     });
+}
+
+/// A listener on loopback answers callers that name this machine. A page in a browser that
+/// reached it under another name, or that came from another site, is refused.
+async fn only_local(
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    request: Request,
+    next: Next,
+) -> Response {
+    if is_local(&peer, request.headers()) {
+        return next.run(request).await;
+    }
+    let message = "this listener is for programs on this machine: the Host or Origin header names \
+                   another one (--insecure-http serves others)";
+    let body = json!({ "error": { "message": message, "type": "permission_error" } });
+    (StatusCode::FORBIDDEN, Json(body)).into_response()
 }
 
 async fn metrics(State(node): State<Arc<Node>>) -> impl IntoResponse {

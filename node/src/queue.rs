@@ -59,11 +59,13 @@ impl Perform<admission::Out> for Answers {
 /// A place in the queue, then in the running window; leaving is telling the machine.
 pub(crate) struct Ticket {
     request: RequestId,
+    waiting: Waiting,
     actor: ActorRef<Mail<admission::In>>,
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.request);
         let _ = self.actor.cast(Mail::Input(admission::In::Cancel(self.request), None));
     }
 }
@@ -107,7 +109,8 @@ impl Queue {
     pub(crate) async fn enter(&self, prompt: &Prompt, placed: &Placed) -> Result<Ticket, Refusal> {
         let (sender, answer) = oneshot::channel();
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(prompt.id, sender);
-        let ticket = Ticket { request: prompt.id, actor: self.actor.clone() };
+        let (waiting, actor) = (self.waiting.clone(), self.actor.clone());
+        let ticket = Ticket { request: prompt.id, waiting, actor };
         let uncached = placed.plan.estimate.computed_tokens;
         let counted = Counted::new(&self.depth, uncached);
         let arrival = Arrival {

@@ -50,6 +50,8 @@ pub(crate) enum Command {
     Allow(NodeId),
     /// Where a member may be reached; dialled until connected.
     Contact(NodeId, Contact),
+    /// Dial an address of which only the user says that a member is there.
+    Dial(SocketAddr),
     /// Close the connections to a member; it may come back.
     Hangup(NodeId),
     /// Let a node in no longer, and stop dialling it.
@@ -114,13 +116,21 @@ fn multiaddr(addr: SocketAddr) -> Multiaddr {
     Multiaddr::from(addr.ip()).with(Protocol::Tcp(addr.port()))
 }
 
-fn behaviour(key: &identity::Keypair) -> Result<Behaviour, Fault> {
+/// Messages carry no author of libp2p's: what they say is signed by whom it concerns, and a topic
+/// that knows authors never passes a message on to its author's id, so that two processes with one
+/// identity would not hear of each other. Equal messages are one message.
+fn behaviour() -> Result<Behaviour, Fault> {
+    let content = |message: &gossipsub::Message| {
+        gossipsub::MessageId::new(blake3::hash(&message.data).as_bytes())
+    };
     let config = gossipsub::ConfigBuilder::default()
         .heartbeat_interval(Duration::from_millis(700))
         .max_transmit_size(256 << 10)
+        .validation_mode(gossipsub::ValidationMode::Anonymous)
+        .message_id_fn(content)
         .build()
         .map_err(internal)?;
-    let authenticity = MessageAuthenticity::Signed(key.clone());
+    let authenticity = MessageAuthenticity::Anonymous;
     Ok(Behaviour {
         allowed: allow_block_list::Behaviour::default(),
         limits: connection_limits::Behaviour::new(
@@ -157,7 +167,7 @@ fn build(seed: &Keypair, swarm_key: [u8; 32]) -> Result<Swarm<Behaviour>, Fault>
         .boxed();
     let config = libp2p::swarm::Config::with_tokio_executor()
         .with_idle_connection_timeout(Duration::from_secs(24 * 3600));
-    Ok(Swarm::new(transport, behaviour(&key)?, key.public().to_peer_id(), config))
+    Ok(Swarm::new(transport, behaviour()?, key.public().to_peer_id(), config))
 }
 
 /// Binds the TCP side of the cluster listener and starts the rim's task. The task ends when
@@ -231,6 +241,11 @@ impl Rim {
                 self.redial();
             }
             Command::Contact(..) => {}
+            Command::Dial(address) => {
+                if let Err(error) = self.swarm.dial(multiaddr(address)) {
+                    tracing::debug!(%address, %error, "not dialled");
+                }
+            }
             Command::Hangup(node) => {
                 if let Some(peer) = peer_id(&node) {
                     let _ = self.swarm.disconnect_peer_id(peer);

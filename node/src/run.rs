@@ -2,21 +2,22 @@
 
 use crate::node::Node;
 use crate::queue::Ticket;
+use crate::serve::STREAM_ITEMS;
 use crate::switchboard::Switchboard;
 use engine::Job;
 use kvstore::{In, Prepare};
 use protocol::id::EngineId;
 use protocol::op::{Grant, LeaseId};
 use protocol::plan::Placed;
-use protocol::prompt::{Prompt, Refusal, StreamItem};
+use protocol::prompt::{FinishReason, Prompt, PromptSources, Refusal, StreamItem};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use wiring::Input;
 
-/// Longest wait for slots of a request that was admitted.
-const SLOTS_WITHIN: Duration = Duration::from_secs(60);
+/// Longest wait for slots of a request that was admitted: as long as others may hold them.
+const SLOTS_WITHIN: Duration = Duration::from_secs(600);
 
 /// Numbers leases; never reused in one life.
 #[derive(Default)]
@@ -53,38 +54,131 @@ pub(crate) async fn start(
     placed: &Placed,
     sink: mpsc::Sender<StreamItem>,
 ) -> Result<(), Refusal> {
-    let arrived = Instant::now();
     let target = placed.plan.prefill;
     if target.node != node.id || target.incarnation != node.incarnation || node.is_draining() {
         return Err(Refusal::Gone);
     }
     let engine = node.board.engine(target.engine).ok_or(Refusal::Gone)?;
-    let spec = engine.spec();
+    let context = engine.spec().context;
     let tokens = u32::try_from(prompt.tokens.len()).unwrap_or(u32::MAX);
-    if tokens >= spec.context || tokens == 0 {
-        let limit = spec.context.saturating_sub(1);
-        return Err(Refusal::TooLong { tokens, limit });
+    if tokens >= context || tokens == 0 {
+        return Err(Refusal::TooLong { tokens, limit: context.saturating_sub(1) });
     }
+    let arrived = Instant::now();
     let ticket = tokio::select! {
         ticket = node.queue.enter(prompt, placed) => Arc::new(ticket?),
         () = sink.closed() => return Err(Refusal::Gone),
     };
-    let (grant, guard) = lease(node, prompt, placed, ticket, arrived).await?;
-    let lease = grant.lease;
-    engine.submit(Job {
-        request: prompt.id,
-        grant,
-        prompt: prompt.tokens.clone(),
-        sampling: prompt.sampling,
-        limits: prompt.limits.clone(),
-        priority: prompt.hints.priority,
-        arrived,
-        serving_node: node.id,
-        sink,
-        guard: Box::new(guard),
-    })?;
-    node.board.send(Input::Store(In::Submitted(lease)));
+    let run = Run { node: node.clone(), placed: placed.clone(), ticket, arrived };
+    let items = run.submit(prompt).await?;
+    node.tasks.spawn(run.follow(prompt.clone(), context, items, sink));
     Ok(())
+}
+
+/// A request that has its place in the running window.
+struct Run {
+    node: Arc<Node>,
+    placed: Placed,
+    ticket: Arc<Ticket>,
+    arrived: Instant,
+}
+
+impl Run {
+    /// Takes a lease and hands the prompt to the engine.
+    async fn submit(&self, prompt: &Prompt) -> Result<mpsc::Receiver<StreamItem>, Refusal> {
+        let (sink, items) = mpsc::channel(STREAM_ITEMS);
+        let engine = self.placed.plan.prefill.engine;
+        let ticket = self.ticket.clone();
+        let (grant, guard) = lease(&self.node, prompt, &self.placed, ticket).await?;
+        let lease = grant.lease;
+        self.node.board.engine(engine).ok_or(Refusal::Gone)?.submit(Job {
+            request: prompt.id,
+            grant,
+            prompt: prompt.tokens.clone(),
+            sampling: prompt.sampling,
+            limits: prompt.limits.clone(),
+            priority: prompt.hints.priority,
+            arrived: self.arrived,
+            serving_node: self.node.id,
+            sink,
+            guard: Box::new(guard),
+        })?;
+        self.node.board.send(Input::Store(In::Submitted(lease)));
+        Ok(items)
+    }
+
+    /// Passes the items on. A sequence that the engine gave up for want of room goes on from its
+    /// tokens so far as soon as there is room again: sampling depends on the position only, so the
+    /// answer is the same, and most of its blocks are still cached.
+    async fn follow(
+        self,
+        mut prompt: Prompt,
+        context: u32,
+        mut items: mpsc::Receiver<StreamItem>,
+        sink: mpsc::Sender<StreamItem>,
+    ) {
+        let asked = prompt.tokens.len();
+        let max_tokens = prompt.limits.max_tokens;
+        let mut first: Option<PromptSources> = None;
+        let mut before = 0;
+        loop {
+            let item = tokio::select! {
+                item = items.recv() => item,
+                () = sink.closed() => return,
+                () = self.node.stop.cancelled() => Some(StreamItem::Failed(Refusal::Gone)),
+            };
+            let pass = match item {
+                None => StreamItem::Failed(Refusal::Failed("the engine stopped".into())),
+                Some(StreamItem::Started(_)) if first.is_some() => continue,
+                Some(StreamItem::Started(started)) => {
+                    first = Some(started.prompt);
+                    StreamItem::Started(started)
+                }
+                Some(StreamItem::Tokens(tokens)) => {
+                    prompt.tokens.extend(&tokens);
+                    StreamItem::Tokens(tokens)
+                }
+                Some(StreamItem::Finished(finish))
+                    if finish.reason == FinishReason::ContextFull
+                        && prompt.tokens.len() + 1 < context as usize =>
+                {
+                    before = u32::try_from(prompt.tokens.len() - asked).unwrap_or(u32::MAX);
+                    prompt.limits.max_tokens = max_tokens.saturating_sub(before).max(1);
+                    let again = tokio::select! {
+                        again = self.again(&mut prompt) => again,
+                        () = sink.closed() => return,
+                        () = self.node.stop.cancelled() => Err(Refusal::Gone),
+                    };
+                    match again {
+                        Ok(more) => {
+                            items = more;
+                            continue;
+                        }
+                        Err(refusal) => StreamItem::Failed(refusal),
+                    }
+                }
+                Some(StreamItem::Finished(mut finish)) => {
+                    finish.output_tokens = finish.output_tokens.saturating_add(before);
+                    finish.prompt = first.unwrap_or(finish.prompt);
+                    StreamItem::Finished(finish)
+                }
+                Some(StreamItem::Failed(refusal)) => StreamItem::Failed(refusal),
+            };
+            let last = matches!(pass, StreamItem::Finished(_) | StreamItem::Failed(_));
+            if sink.send(pass).await.is_err() || last {
+                return;
+            }
+        }
+    }
+
+    /// Submits the prompt with the tokens so far.
+    async fn again(&self, prompt: &mut Prompt) -> Result<mpsc::Receiver<StreamItem>, Refusal> {
+        tracing::debug!(request = ?prompt.id, tokens = prompt.tokens.len(), "waits for room again");
+        let salt = prompt.salt.as_ref();
+        let key = self.node.routing_key(&prompt.tenant, salt).ok_or(Refusal::Gone)?;
+        prompt.prefix = key.chain(&prompt.prefix, &prompt.tokens);
+        self.submit(prompt).await
+    }
 }
 
 /// Asks the block manager for slots until it has some; a busy pool frees some as others finish.
@@ -93,8 +187,8 @@ async fn lease(
     prompt: &Prompt,
     placed: &Placed,
     ticket: Arc<Ticket>,
-    arrived: Instant,
 ) -> Result<(Grant, LeaseGuard), Refusal> {
+    let since = Instant::now();
     let key = node.routing_key(&prompt.tenant, prompt.salt.as_ref()).ok_or(Refusal::Gone)?;
     loop {
         let lease = node.leases.next();
@@ -117,7 +211,7 @@ async fn lease(
         }))));
         match answer.await.map_err(|_| Refusal::Gone)? {
             Ok(grant) => return Ok((grant, guard)),
-            Err(Refusal::Busy { retry_after }) if arrived.elapsed() < SLOTS_WITHIN => {
+            Err(Refusal::Busy { retry_after }) if since.elapsed() < SLOTS_WITHIN => {
                 drop(guard);
                 tokio::time::sleep(Duration::from_nanos(retry_after.0)).await;
             }

@@ -156,6 +156,7 @@ fn relay(node: Arc<Node>, target: NodeId, items: Items) -> mpsc::Receiver<Stream
             }
             next = tokio::select! {
                 () = sink.closed() => return,
+                () = node.stop.cancelled() => Some(StreamItem::Failed(Refusal::Gone)),
                 item = rest.next() => item,
             };
         }

@@ -92,8 +92,14 @@ impl Home {
         }
         let nonce = u64::from_le_bytes(entropy::<8>()?);
         let incarnation = records.next_incarnation(nonce).map_err(record_fault)?;
-        let membership = get(&records, "cluster", b"self")?;
+        let membership: Option<Membership> = get(&records, "cluster", b"self")?;
         let keypair = Keypair::from_seed(identity.seed());
+        if membership.as_ref().is_some_and(|known| known.cert.node != keypair.node()) {
+            return Err(Fault::new(
+                format!("{} holds another node's key than its membership", dir.display()),
+                "bring the original node.key back, or start with --new-identity and join again",
+            ));
+        }
         Ok(Self { config, keypair, incarnation, records: Arc::new(records), membership })
     }
 
@@ -149,7 +155,7 @@ pub(crate) async fn start(args: &NodeArgs) -> Result<(), Fault> {
         }
     };
     offer_join(&home, &membership)?;
-    compose::run(home, membership).await
+    compose::run(home, membership, Vec::new()).await
 }
 
 /// Writes the first join token and says how to use it.
@@ -158,7 +164,7 @@ fn offer_join(home: &Home, membership: &Membership) -> Result<(), Fault> {
     let file = home.config.node.data_dir.join("join-token");
     let addresses = home.contact().cluster;
     let peer = addresses.first().cloned().unwrap_or_default();
-    if token_is_stale(&file) {
+    if token_is_stale(&file, membership) {
         let fields = TokenFields {
             cluster: membership.cluster(),
             issuer: membership.issuer,
@@ -178,11 +184,14 @@ fn offer_join(home: &Home, membership: &Membership) -> Result<(), Fault> {
     Ok(())
 }
 
-/// True when there is no readable token that is valid for another hour.
-fn token_is_stale(file: &Path) -> bool {
+/// True when there is no readable token of this cluster that is valid for another hour.
+fn token_is_stale(file: &Path, membership: &Membership) -> bool {
     let text = std::fs::read_to_string(file).map(zeroize::Zeroizing::new);
     let token = text.ok().and_then(|text| JoinToken::parse(&text).ok());
-    token.is_none_or(|token| token.fields.expires.0 < Clock::unix().0 + 3600)
+    token.is_none_or(|token| {
+        let fields = &token.fields;
+        fields.expires.0 < Clock::unix().0 + 3600 || fields.issuer != membership.issuer
+    })
 }
 
 /// `dynamo-node join`: asks a member to be admitted, or goes on as a member.
@@ -192,6 +201,13 @@ pub(crate) async fn join(args: &JoinArgs) -> Result<(), Fault> {
     let now = Clock::unix();
     let membership = match &home.membership {
         Some(known) if now <= known.cert.expires => {
+            let token = args.token_file.as_ref().map(|_| peer::token(args)).transpose()?;
+            if token.is_some_and(|token| token.fields.issuer != known.issuer) {
+                return Err(Fault::new(
+                    format!("this data folder belongs to the cluster {}", known.cluster()),
+                    "join another cluster with another --data-dir, or with --new-identity",
+                ));
+            }
             tracing::info!(cluster = %known.cluster(), "already a member; no token is needed");
             known.clone()
         }
@@ -201,7 +217,7 @@ pub(crate) async fn join(args: &JoinArgs) -> Result<(), Fault> {
             membership
         }
     };
-    compose::run(home, membership).await
+    compose::run(home, membership, addresses).await
 }
 
 /// Proves the token to a member and takes what it gives.

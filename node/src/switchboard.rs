@@ -116,7 +116,7 @@ impl Switchboard {
     /// would be forgotten otherwise.
     pub(crate) fn release(&self, engine: EngineId, lease: LeaseId) {
         let way = self.releases.get().and_then(|releases| releases.get(&engine));
-        if !way.is_some_and(|way| way.send(lease).is_ok()) {
+        if way.is_none_or(|way| way.send(lease).is_err()) {
             // Without an engine that tells there is nothing to come after.
             self.send(Input::Store(kvstore::In::Released(lease)));
         }

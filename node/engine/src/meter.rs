@@ -7,6 +7,13 @@ use std::time::Duration;
 
 /// Weight of a new sample in the smoothed figures.
 const WEIGHT: f64 = 0.2;
+/// A new sample counts as at most this many times the smoothed figure, and at least this part of
+/// it. A stall (a stopped or swapped-out process) is no news about the engine, and an idle engine
+/// would have nothing to forget it with. So one sample moves a figure to between 0.85 and 1.6 times
+/// what it was; a lasting change still gets through, a hundredfold one within about 30 steps.
+const OUTLIER: f64 = 4.0;
+/// Seconds below which a figure bounds new samples no further: from zero it could never grow.
+const BOUND_MIN: f64 = 1e-10;
 /// Steps with fewer prompt tokens say little about the prefill rate.
 const ROWS_MIN: usize = 16;
 /// Up to so much context per row on average, attention is a small part of a step.
@@ -42,7 +49,10 @@ pub(crate) struct Meter {
 }
 
 fn smooth(value: &mut Option<f64>, sample: f64) {
-    *value = Some(value.map_or(sample, |value| value + WEIGHT * (sample - value)));
+    *value = Some(value.map_or(sample, |value| {
+        let most = value.max(BOUND_MIN) * OUTLIER;
+        value + WEIGHT * (sample.min(most).max(value / OUTLIER) - value)
+    }));
 }
 
 impl Meter {

@@ -88,6 +88,12 @@ impl Schedule {
         self.waiting.iter_mut().chain(&mut self.running).find(|sequence| sequence.lease == lease)
     }
 
+    /// A sequence ended. Its slots come back only when its lease is released, some time later; the
+    /// others wait for them instead of ending one after the other.
+    pub(crate) fn room_comes(&mut self, now: Instant) {
+        self.running.iter_mut().for_each(|sequence| sequence.room_comes(now));
+    }
+
     /// Takes a running sequence out.
     pub(crate) fn remove(&mut self, index: usize) -> Sequence {
         self.running.remove(index)

@@ -312,6 +312,14 @@ impl Sequence {
         self.room = Room::Quiet;
     }
 
+    /// Slots of another sequence are about to come back: refusals so far say nothing about them, so
+    /// it asks again soon and counts anew.
+    pub(crate) fn room_comes(&mut self, now: Instant) {
+        if matches!(self.room, Room::Refused { .. }) {
+            self.refused(0, now);
+        }
+    }
+
     fn refused(&mut self, times: u32, now: Instant) {
         let pause = ROOM_RETRY.saturating_mul(1 << times.min(8)).min(ROOM_RETRY_MAX);
         self.room = Room::Refused { times, again: now + pause };

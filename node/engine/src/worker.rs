@@ -234,6 +234,8 @@ impl Worker {
         for sequence in running.into_iter().chain(waiting) {
             tracing::debug!(request = %sequence.request, "the reader left");
             self.early.ended(sequence.lease);
+            drop(sequence);
+            self.schedule.room_comes(Instant::now());
         }
     }
 
@@ -331,6 +333,7 @@ impl Worker {
         sequence.outlet.send(StreamItem::Finished(Finish { reason, prompt, output_tokens }));
         self.early.ended(sequence.lease);
         self.drain(sequence);
+        self.schedule.room_comes(Instant::now());
     }
 
     /// Gives up a sequence's slots and keeps what its reader has not taken yet.

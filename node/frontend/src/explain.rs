@@ -2,6 +2,7 @@
 
 use crate::cluster::Cluster;
 use crate::prompt::cache::PrefixCache;
+use crate::prompt::client::Client;
 use crate::prompt::{self, Who};
 use crate::server::resolve;
 use crate::{anthropic, openai};
@@ -29,7 +30,7 @@ pub async fn prompt_of(cluster: Arc<dyn Cluster>, body: Value) -> Result<Prompt,
             resolve(cluster.as_ref(), &ask, &tenant).map_err(|error| error.message)?;
         let who = Who { id: RequestId(cluster.fresh_id()), tenant, session: None, seed: 0 };
         let cache = PrefixCache::new(0);
-        prompt::prepare(&ask, who, &served, &key, &cache)
+        prompt::prepare(&ask, who, &served, &key, &cache, &Client::stays())
             .map(|prepared| prepared.prompt)
             .map_err(|error| error.message)
     };

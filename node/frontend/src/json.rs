@@ -34,10 +34,27 @@ pub(crate) fn typed<T: DeserializeOwned>(
     })
 }
 
+/// The library names types of its language; clients know those of JSON.
+fn plain(text: &str) -> String {
+    let Some((found, expected)) = text.rsplit_once(", expected ") else {
+        return text.to_owned();
+    };
+    let expected = match expected {
+        "i8" | "i16" | "i32" | "i64" | "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number",
+        "f32" | "f64" => "a number",
+        "a boolean" => "true or false",
+        "a sequence" => "a list",
+        "a map" => "an object",
+        named if named.starts_with("struct ") => "an object",
+        other => other,
+    };
+    format!("{found}, expected {expected}")
+}
+
 fn describe(path: &str, error: &serde_json::Error) -> ApiError {
     let text = error.to_string();
     // serde_json appends the position; it is said in our own words or not at all.
-    let text = text.split(" at line ").next().unwrap_or_default();
+    let text = plain(text.split(" at line ").next().unwrap_or_default());
     match error.classify() {
         Category::Data if path == "." => ApiError::invalid(text),
         Category::Data => ApiError::field(path, text),

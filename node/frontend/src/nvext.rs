@@ -80,8 +80,13 @@ fn check_key(at: &str, key: &str, known: &[&str]) -> Result<(), ApiError> {
     Err(ApiError::field(at, format_args!("`{key}` is not known; did you mean `{nearest}`?")))
 }
 
+/// Refuses all but objects: a list would be taken for the fields in order.
+fn object<'a>(at: &str, value: &'a Value) -> Result<&'a Map<String, Value>, ApiError> {
+    value.as_object().ok_or_else(|| ApiError::field(at, "expected an object"))
+}
+
 fn check_keys(at: &str, value: &Value, known: &[&str]) -> Result<(), ApiError> {
-    let keys = value.as_object().into_iter().flat_map(Map::keys);
+    let keys = object(at, value)?.keys();
     keys.into_iter().try_for_each(|key| check_key(at, key, known))
 }
 
@@ -100,7 +105,10 @@ impl NvExt {
                     check_keys(&at, &value, &HINT_KEYS)?;
                     read.hints = json::typed(&at, value)?;
                 }
-                "cache_control" => read.cache_control = Some(json::typed(&at, value)?),
+                "cache_control" => {
+                    object(&at, &value)?;
+                    read.cache_control = Some(json::typed(&at, value)?);
+                }
                 "cache_salt" => read.cache_salt = Some(json::typed(&at, value)?),
                 "target" => {
                     let node: String = json::typed(&at, value)?;
@@ -109,11 +117,9 @@ impl NvExt {
                     })?);
                 }
                 "retention" => {
-                    value
-                        .as_array()
-                        .into_iter()
-                        .flatten()
-                        .try_for_each(|range| check_keys(&at, range, &RETENTION_KEYS))?;
+                    value.as_array().into_iter().flatten().enumerate().try_for_each(
+                        |(i, range)| check_keys(&format!("{at}[{i}]"), range, &RETENTION_KEYS),
+                    )?;
                     read.retention = json::typed(&at, value)?;
                     if read.retention.len() > RETENTION_MAX {
                         return Err(ApiError::field(

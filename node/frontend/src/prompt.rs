@@ -3,6 +3,7 @@
 //! Only what is new is tokenised and hashed (see [`cache`]); rendering is done anew each time.
 
 pub(crate) mod cache;
+pub(crate) mod client;
 pub(crate) mod cuts;
 
 use crate::ask::{Ask, SamplingAsk, ToolChoice};
@@ -12,6 +13,7 @@ use crate::markup::{Opening, THINK, THOUGHT};
 use crate::stream::Shape;
 use crate::tools;
 use cache::{PrefixCache, Tokenised};
+use client::Client;
 use model::RenderRequest;
 use protocol::block::{BlockClass, Claim};
 use protocol::hash::{ClientSalt, RoutingKey};
@@ -47,8 +49,11 @@ pub(crate) fn count(
     served: &ServedModel,
     key: &RoutingKey,
     cache: &PrefixCache,
+    client: &Client,
 ) -> Result<usize, ApiError> {
+    client.check()?;
     let rendered = render(ask, served)?;
+    client.check()?;
     Ok(cache.tokenise(&served.model, key, &rendered.text).tokens.len())
 }
 
@@ -59,14 +64,16 @@ pub(crate) fn prepare(
     served: &ServedModel,
     key: &RoutingKey,
     cache: &PrefixCache,
+    client: &Client,
 ) -> Result<Prepared, ApiError> {
+    client.check()?;
     let rendered = render(ask, served)?;
+    client.check()?;
+    // Tokenising what cannot fit in any case would cost much for nothing.
+    fits(served, served.model.tokenizer().fewest(&rendered.text))?;
     let tokenised = cache.tokenise(&served.model, key, &rendered.text);
-    let length = u32::try_from(tokenised.tokens.len()).unwrap_or(u32::MAX);
-    if length >= served.context {
-        let limit = served.context.saturating_sub(1);
-        return Err(Refusal::TooLong { tokens: length, limit }.into());
-    }
+    client.check()?;
+    let length = fits(served, tokenised.tokens.len())?;
     let room = served.context - length;
     let asked = ask.max_tokens.unwrap_or(u32::MAX);
     let shape = Shape {
@@ -95,6 +102,16 @@ pub(crate) fn prepare(
         hints,
     };
     Ok(Prepared { prompt, shape })
+}
+
+/// The length of a prompt that leaves room for an answer.
+fn fits(served: &ServedModel, tokens: usize) -> Result<u32, ApiError> {
+    let tokens = u32::try_from(tokens).unwrap_or(u32::MAX);
+    let limit = served.context.saturating_sub(1);
+    if tokens > limit || served.context == 0 {
+        return Err(Refusal::TooLong { tokens, limit }.into());
+    }
+    Ok(tokens)
 }
 
 /// The tools that the prompt shows.

@@ -7,6 +7,7 @@ use crate::ask::Ask;
 use crate::cluster::{Cluster, ServedModel, Want};
 use crate::error::{ApiError, Dialect, Kind};
 use crate::prompt::cache::PrefixCache;
+use crate::prompt::client::Client;
 use crate::prompt::{self, Prepared, Who};
 use crate::stream::{Ending, Piece, Translator};
 use crate::{anthropic, openai, sse};
@@ -59,7 +60,7 @@ struct App {
     limits: Limits,
     cache: PrefixCache,
     /// How many large prompts are prepared at once.
-    preparing: Semaphore,
+    preparing: Arc<Semaphore>,
 }
 
 /// The HTTP surface of a node: everything but `/metrics` and `/admin`.
@@ -70,7 +71,7 @@ pub fn router(cluster: Arc<dyn Cluster>, limits: Limits) -> axum::Router {
         cluster,
         limits,
         cache: PrefixCache::new(limits.cache_bytes),
-        preparing: Semaphore::new(cores),
+        preparing: Arc::new(Semaphore::new(cores)),
     };
     axum::Router::new()
         .route("/", get(async || "dynamo-node\n"))
@@ -143,10 +144,10 @@ async fn count_tokens(State(app): State<Arc<App>>, body: Body) -> Response {
     let count = async {
         let body = read_body(body, app.limits.body_bytes).await?;
         let task = app.clone();
-        app.prepared(body.len(), move || {
+        app.prepared(body.len(), move |client| {
             let ask = anthropic::request::read(&body)?;
             let (served, key) = task.resolve(&ask, &TenantId::local())?;
-            prompt::count(&ask, &served, &key, &task.cache)
+            prompt::count(&ask, &served, &key, &task.cache, client)
         })
         .await
     };
@@ -196,16 +197,24 @@ impl App {
     }
 
     /// Runs `work` here when the body is small, else on a blocking thread, a few at a time.
+    /// That thread goes on when this future is dropped: `work` asks now and then whether the
+    /// client is still there, and its place is free only when it has ended.
     async fn prepared<T: Send + 'static>(
         &self,
         bytes: usize,
-        work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+        work: impl FnOnce(&Client) -> Result<T, ApiError> + Send + 'static,
     ) -> Result<T, ApiError> {
         if bytes <= SMALL_BODY {
-            return work();
+            return work(&Client::stays());
         }
         let closed = |_| ApiError::new(Kind::Failed, "the node is shutting down");
-        let _permit = self.preparing.acquire().await.map_err(closed)?;
+        let permit = self.preparing.clone().acquire_owned().await.map_err(closed)?;
+        let (client, _waits) = Client::new();
+        let work = move || {
+            let _permit = permit;
+            client.check()?;
+            work(&client)
+        };
         tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| {
             Err(ApiError::new(Kind::Failed, "preparing the prompt failed unexpectedly"))
         })
@@ -228,13 +237,13 @@ impl App {
         };
         let app = self.clone();
         let ready = self
-            .prepared(body.len(), move || {
+            .prepared(body.len(), move |client| {
                 let ask = match dialect {
                     Dialect::OpenAi => openai::request::read(&body)?,
                     Dialect::Anthropic => anthropic::request::read(&body)?,
                 };
                 let (served, key) = app.resolve(&ask, &who.tenant)?;
-                let prepared = prompt::prepare(&ask, who, &served, &key, &app.cache)?;
+                let prepared = prompt::prepare(&ask, who, &served, &key, &app.cache, client)?;
                 Ok(Ready { ask, served, prepared })
             })
             .await?;

@@ -182,6 +182,8 @@ impl Gossip {
             // Signed, so it counts whoever brings it: this is how a node that fell back in time
             // learns of its later life, from a peer that does not greet it.
             Direct::Batches(batches) => self.batches(now, from, batches, out),
+            // So is this, and a twin may be greeted by nobody.
+            Direct::Echo(beat) if beat.node == self.node => self.heartbeat(now, beat, out),
             _ if !ready => self.counters.improper += 1,
             Direct::Members(certs) => {
                 let mut news: Vec<MemberCert> = Vec::new();
@@ -206,6 +208,7 @@ impl Gossip {
                 self.probe_for(now, from, subject, nonce, out);
             }
             Direct::Hello(_) => {}
+            Direct::Echo(_) => self.counters.improper += 1,
         }
     }
 

@@ -32,6 +32,9 @@ pub(crate) struct Member {
     pub(crate) beat: Option<Box<Heartbeat>>,
     /// Its entries were given up after a long silence.
     pub(crate) forgotten: bool,
+    /// Two lives of its present counter were heard: its heartbeats are sent back to its id, so that
+    /// one twin hears of the other.
+    pub(crate) twins: bool,
     pub(crate) line: Line,
     pub(crate) replica: Replica,
 }
@@ -48,6 +51,7 @@ impl Member {
             ever_heard: false,
             beat: None,
             forgotten: false,
+            twins: false,
             line: Line::new(now),
             replica: Replica::new(keep),
         }
@@ -217,6 +221,7 @@ impl Gossip {
             member.life_proven = true;
             return true;
         }
+        member.twins = incarnation.counter == member.incarnation.counter && member.life_proven;
         if incarnation < member.incarnation && member.life_proven {
             self.counters.old_lives += 1;
             return false;
@@ -258,13 +263,14 @@ impl Gossip {
             self.counters.forged += 1;
             return;
         }
-        if !self.settle_life(now, &node, beat.incarnation, out) {
-            return;
-        }
+        let settled = self.settle_life(now, &node, beat.incarnation, out);
         let Some(member) = self.members.get_mut(&node) else {
             return;
         };
-        if member.state == MemberState::Left {
+        if member.twins {
+            out.push(Out::Direct { to: node, frame: Direct::Echo(beat.clone()) });
+        }
+        if !settled || member.state == MemberState::Left {
             return;
         }
         if member.replica.heartbeat(&beat) {

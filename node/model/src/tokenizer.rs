@@ -1,6 +1,7 @@
 //! Text to tokens and back.
 
 mod bytes;
+mod fewest;
 mod gguf;
 mod stream;
 #[cfg(test)]
@@ -11,6 +12,7 @@ pub use stream::DecodeStream;
 
 use crate::ModelError;
 use bytes::ByteTable;
+use fewest::Fewest;
 use protocol::hash::Token;
 use std::fmt;
 use std::path::Path;
@@ -23,11 +25,13 @@ pub struct Tokenizer {
 }
 
 struct Inner {
-    library: tokenizers::Tokenizer,
+    upstream: tokenizers::Tokenizer,
     /// Which ids are control tokens, by id.
     special: Vec<bool>,
     /// The bytes of each token, where tokens are byte strings (all byte-level BPE vocabularies).
     table: Option<ByteTable>,
+    /// The least tokens of a text; `None` where nothing is known.
+    fewest: Option<Fewest>,
 }
 
 impl fmt::Debug for Tokenizer {
@@ -39,36 +43,37 @@ impl fmt::Debug for Tokenizer {
 impl Tokenizer {
     /// From the content of a `tokenizer.json`; `path` is for messages.
     pub(crate) fn from_json(path: &Path, json: &[u8]) -> Result<Self, ModelError> {
-        let library = tokenizers::Tokenizer::from_bytes(json)
+        let upstream = tokenizers::Tokenizer::from_bytes(json)
             .map_err(|e| ModelError::tokenizer(path, format!("{e}; download it again")))?;
-        Self::from_library(path, library)
+        Self::from_library(path, upstream)
     }
 
-    fn from_library(path: &Path, mut library: tokenizers::Tokenizer) -> Result<Self, ModelError> {
+    fn from_library(path: &Path, mut upstream: tokenizers::Tokenizer) -> Result<Self, ModelError> {
         const MOST: usize = 1 << 24; // far above any vocabulary: an id beyond is damage
-        let quiet = library.with_truncation(None).map(|library| library.with_padding(None));
+        let quiet = upstream.with_truncation(None).map(|upstream| upstream.with_padding(None));
         quiet.map_err(|e| ModelError::tokenizer(path, e))?;
-        let vocab = library.get_vocab(true);
+        let vocab = upstream.get_vocab(true);
         let size = vocab.values().max().map_or(0, |last| *last as usize + 1);
         if size == 0 || size > MOST {
             let detail = format!("it has {size} tokens, expected 1 to {MOST}");
             return Err(ModelError::tokenizer(path, detail));
         }
         let mut special = vec![false; size];
-        for (id, token) in library.get_added_tokens_decoder() {
+        for (id, token) in upstream.get_added_tokens_decoder() {
             if let Some(place) = special.get_mut(id as usize) {
                 *place = token.special;
             }
         }
-        let table = ByteTable::new(&library, size);
-        Ok(Self { inner: Arc::new(Inner { library, special, table }) })
+        let table = ByteTable::new(&upstream, size);
+        let fewest = table.as_ref().and_then(|table| Fewest::new(&upstream, table, size));
+        Ok(Self { inner: Arc::new(Inner { upstream, special, table, fewest }) })
     }
 
     /// The tokens of `text`. Special tokens written in the text (as rendered templates do) become
     /// themselves. `add_special` adds what the tokenizer puts around every text (such as a
     /// beginning of sequence): right for plain completions, wrong for rendered templates.
     pub fn encode(&self, text: &str, add_special: bool) -> Vec<Token> {
-        match self.inner.library.encode_fast(text, add_special) {
+        match self.inner.upstream.encode_fast(text, add_special) {
             Ok(encoding) => encoding.get_ids().iter().copied().map(Token).collect(),
             // The library's splitting expressions give up on some pathological texts; halves of
             // them pass. A single character that cannot be encoded has no tokens.
@@ -84,6 +89,12 @@ impl Tokenizer {
                 tokens
             }
         }
+    }
+
+    /// A lower bound on the number of tokens of `text`, without tokenising it: one pass over its
+    /// bytes. 0 where the kind of tokenizer allows none.
+    pub fn fewest(&self, text: &str) -> usize {
+        self.inner.fewest.as_ref().map_or(0, |fewest| fewest.of(text))
     }
 
     /// The text of `tokens`, without special tokens. Bytes that are not UTF-8 become U+FFFD.
@@ -106,12 +117,12 @@ impl Tokenizer {
 
     /// The id of a token by its exact text in the vocabulary.
     pub fn token(&self, text: &str) -> Option<Token> {
-        self.inner.library.token_to_id(text).map(Token)
+        self.inner.upstream.token_to_id(text).map(Token)
     }
 
     /// The vocabulary's own spelling of a token (byte-level vocabularies spell a space `Ġ`).
     pub fn spelling(&self, token: Token) -> Option<String> {
-        self.inner.library.id_to_token(token.0)
+        self.inner.upstream.id_to_token(token.0)
     }
 
     /// Whether the token is a control token, which decoding leaves out.
@@ -125,6 +136,6 @@ impl Tokenizer {
 
     /// Decodes with the library: slow, for vocabularies that are not byte-level.
     fn decode_whole(&self, tokens: &[u32]) -> String {
-        self.inner.library.decode(tokens, true).unwrap_or_default()
+        self.inner.upstream.decode(tokens, true).unwrap_or_default()
     }
 }

@@ -21,6 +21,7 @@ use protocol::op::EngineEvent;
 use protocol::time::Span;
 use ractor::{Actor, ActorRef};
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::{Mutex, RwLock};
@@ -71,15 +72,11 @@ fn serve_model(home: &Home, clock: Clock) -> Result<Served, Fault> {
     if config.kind == "none" {
         return Ok(served);
     }
-    let slots = (home.config.dram.mib << 20) / storage.block_bytes.max(1);
-    let slots = u32::try_from(slots).unwrap_or(u32::MAX);
-    let block_bytes = usize::try_from(storage.block_bytes).map_err(internal)?;
-    let pool = kernels::Pool::new(block_bytes, slots.max(1)).map_err(|error| {
-        Fault::new(
-            format!("cannot reserve {} MiB for the DRAM tier: {error}", home.config.dram.mib),
-            "make dram.mib smaller",
-        )
-    })?;
+    let dram_bytes = home.config.dram.mib.saturating_mul(1 << 20);
+    let blocks = u64::from(config.kv_tokens.div_ceil(storage.block_tokens.max(1)));
+    fits_memory(blocks.saturating_mul(storage.block_bytes).saturating_add(dram_bytes))?;
+    let pool = tiers::dram_pool(dram_bytes, &storage)
+        .map_err(|error| Fault::new(error, "change dram.mib"))?;
     let (sender, receiver) = mpsc::channel(actors::engine::EVENTS_MAX);
     let id = EngineId(0);
     let settings = EmbeddedConfig {
@@ -96,6 +93,22 @@ fn serve_model(home: &Home, clock: Clock) -> Result<Served, Fault> {
     served.events.push((id, receiver));
     served.dram = Some(pool);
     Ok(served)
+}
+
+/// Refuses pools that this machine's memory cannot hold, before anything is reserved.
+fn fits_memory(bytes: u64) -> Result<(), Fault> {
+    let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let total = info.lines().find_map(|line| {
+        let kib = line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim();
+        kib.parse::<u64>().ok()?.checked_mul(1024)
+    });
+    match total {
+        Some(total) if bytes > total => Err(Fault::new(
+            format!("the pools need {} MiB, this machine has {} MiB", bytes >> 20, total >> 20),
+            "make engine.kv_tokens or dram.mib smaller",
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// The three machines, not yet running.
@@ -199,8 +212,12 @@ fn admin_key(dir: &Path) -> Result<Zeroizing<String>, Fault> {
     Ok(key)
 }
 
-/// Runs the node until it is told to stop.
-pub(super) async fn run(home: Home, mut membership: Membership) -> Result<(), Fault> {
+/// Runs the node until it is told to stop. `peers` are addresses of members that the user named.
+pub(super) async fn run(
+    home: Home,
+    mut membership: Membership,
+    peers: Vec<SocketAddr>,
+) -> Result<(), Fault> {
     if membership.renew(Clock::unix()) {
         put(&home.records, "cluster", b"self", &membership)?;
     }
@@ -218,6 +235,9 @@ pub(super) async fn run(home: Home, mut membership: Membership) -> Result<(), Fa
         rim_orders,
         rim_happened,
     )?;
+    for peer in peers {
+        let _ = rim_commands.try_send(rim::Command::Dial(peer));
+    }
     tracing::info!(model = home.config.engine.model, "reading the model");
     let (home, served) = tokio::task::spawn_blocking(move || {
         let served = serve_model(&home, clock);
@@ -292,7 +312,12 @@ fn bind_transfer(
         keypair: home.keypair.clone(),
         hello: hello(membership, home.incarnation, home.contact()),
         issuer: membership.issuer,
-        limits: transfer::Limits::default(),
+        // A peer that died takes its requests' engine time no longer than gossip takes to notice.
+        limits: transfer::Limits {
+            idle: Duration::from_secs(5),
+            keep_alive: Duration::from_millis(1500),
+            ..transfer::Limits::default()
+        },
         throttle_bytes_s: (throttle > 0.0).then_some((throttle * 1e6) as u64),
     };
     transfer::Transfer::bind(config, host).map_err(|error| {

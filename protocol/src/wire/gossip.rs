@@ -55,6 +55,9 @@ pub enum Direct {
         /// Told back.
         nonce: u64,
     },
+    /// A heartbeat under the receiver's identity: another process lives under it, unless it is the
+    /// receiver's own. Whoever hears of two such lives tells both.
+    Echo(Box<Heartbeat>),
 }
 
 /// A message on the site's gossipsub topic.

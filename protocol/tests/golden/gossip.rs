@@ -52,5 +52,6 @@ fn direct() -> Vec<(&'static str, Direct)> {
         ("probe", Direct::Probe { nonce: 0x8877_6655_4433_2211 }),
         ("ack", Direct::Ack { nonce: 0x8877_6655_4433_2211 }),
         ("probe-for", Direct::ProbeFor { subject: bob(), nonce: 250 }),
+        ("echo", Direct::Echo(Box::new(heartbeat()))),
     ]
 }

@@ -31,7 +31,7 @@ async fn serving(cluster: &Cluster) -> usize {
 #[tokio::test]
 async fn before_the_first_token_a_request_goes_elsewhere() {
     let mut cluster = entry_and_two(slow()).await;
-    let prompt = words(1, 150);
+    let prompt = words(1, 250);
     let expected = cluster.answer(&cluster.call(0, &prompt)).await;
     // Another text, so that nothing of the prompt is cached: prefill takes its time.
     let prompt = format!("Once more. {prompt}");
@@ -49,13 +49,13 @@ async fn before_the_first_token_a_request_goes_elsewhere() {
 
     // The dead node comes back as itself in a new life, and serves again.
     let id = cluster.id(victim);
-    let before = cluster.view(victim.min(0), &id).await["incarnation"].as_u64().unwrap();
+    let before = cluster.view(0, &id).await["incarnation"].as_u64().unwrap();
     cluster.fleet.node_mut(victim).restart().await.unwrap();
     assert_eq!(cluster.id(victim), id);
     cluster.fleet.wait_whole(Duration::from_secs(60)).await.unwrap();
     let after = cluster.view(0, &id).await["incarnation"].as_u64().unwrap();
     assert!(after > before, "incarnation {before} → {after}");
-    let mut call = cluster.call(0, &words(1, 150));
+    let mut call = cluster.call(0, &words(1, 250));
     call.target = Some(id.clone());
     let again = cluster.answer(&call).await;
     assert_eq!(again.serving_node, id);

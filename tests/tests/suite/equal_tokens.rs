@@ -133,10 +133,9 @@ async fn tiny_model_with_blocks_that_arrive_while_prefill_runs() {
 async fn newcomers_model_cold_cached_fetched_and_batched() {
     let Some(model) = smollm2() else { return };
     let cluster = Cluster::start(&model, vec![with_config(FETCHING_WINS); 2]).await;
-    let short = [text(7, 120), text(8, 300), words(9, 90)];
     let started = Instant::now();
-    let mut cases = cold_and_cached(&cluster, short.to_vec()).await;
-    cases.extend(cold_and_cached(&cluster, vec![words(10, 1520)]).await);
+    let prompts = vec![text(7, 120), text(8, 300), words(9, 90), words(10, 1520)];
+    let cases = cold_and_cached(&cluster, prompts).await;
     let lengths: Vec<u64> = cases.iter().map(|case| case.cold.prompt_tokens).collect();
     assert!(lengths.iter().any(|length| *length > 1500), "{lengths:?}");
     fetched(&cluster, &cases).await;

@@ -93,6 +93,27 @@ async fn peers_that_are_not_there() {
 }
 
 #[tokio::test]
+async fn a_copied_key_does_not_join_beside_the_original() {
+    let cluster = Cluster::plain(&tiny(), 2).await;
+    let bench = Bench::new();
+    std::fs::create_dir(bench.path("stolen")).unwrap();
+    let original = cluster.fleet.node(1).data_dir().join("node.key");
+    std::fs::copy(original, bench.path("stolen/node.key")).unwrap();
+    let token = cluster.fleet.node(0).data_dir().join("join-token").display().to_string();
+    let peer = cluster.fleet.node(0).cluster_addr();
+    let join = format!("join {peer} --token-file {token} {}", options("stolen"));
+    bench.run(&join).refused_with(1, &["a live member has this identity", "--new-identity"]);
+    // With a new identity the same folder is welcome.
+    let mut joined = bench.spawn(&format!("{join} --new-identity"));
+    eventually("it joins as somebody else", async || {
+        assert!(!joined.has_ended());
+        joined.stdout().starts_with("ready ").then_some(())
+    })
+    .await;
+    cluster.sees(0, &cluster.id(1), "alive").await;
+}
+
+#[tokio::test]
 async fn a_copied_data_folder_is_found_out() {
     let mut cluster = Cluster::plain(&tiny(), 2).await;
     let bench = Bench::new();

@@ -47,7 +47,7 @@ impl Cluster {
     pub(crate) async fn start(model: &Path, nodes: Vec<NodeOptions>) -> Self {
         let mut options = FleetOptions::new(binary(), nodes.len() as u32);
         options.model = Some(model.display().to_string());
-        options.config = "[dram]\nmib = 64\n".into();
+        options.config = "[dram]\nmib = 160\n".into();
         options.per_node = nodes;
         let fleet = Fleet::start(options).await.unwrap();
         let client = Client::new(PATIENCE * 3).unwrap();

@@ -21,6 +21,7 @@ mod garbage;
 mod gone_clients;
 mod house;
 mod joins;
+mod pressure;
 mod requests;
 mod starts;
 mod strangers;

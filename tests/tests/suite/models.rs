@@ -31,15 +31,21 @@ const LETTERS: std::ops::RangeInclusive<usize> = 67..=92;
 
 /// A model that is small on disk and takes its time: wide attention makes each token dearer than
 /// the one before. Only letters have logits above zero, so that an answer has text from its first
-/// token on and ends at `max_tokens`, never by itself. Made once per test process.
+/// token on and ends at `max_tokens`, never by itself. Made once and kept in the target folder.
 pub(crate) fn slow() -> &'static Path {
-    static MADE: OnceLock<tempfile::TempDir> = OnceLock::new();
+    static MADE: OnceLock<PathBuf> = OnceLock::new();
     MADE.get_or_init(|| {
-        let folder = tempfile::Builder::new().prefix("slow-qwen3-").tempdir().unwrap();
-        write_slow(folder.path());
+        let target = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        // Change the number with the weights.
+        let folder = target.join(format!("slow-qwen3-{LAYERS}x{HEADS}x{HEAD_DIM}-1"));
+        if !folder.exists() {
+            let draft = tempfile::tempdir_in(target).unwrap();
+            write_slow(draft.path());
+            // Another test process may have been quicker; its model is the same.
+            let _ = std::fs::rename(draft.path(), &folder);
+        }
         folder
     })
-    .path()
 }
 
 fn write_slow(folder: &Path) {

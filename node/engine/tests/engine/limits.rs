@@ -2,11 +2,13 @@
 
 use crate::house::{House, Stream, TINY, references};
 use engine::{Embedded, EmbeddedConfig, Engine, EngineError, Health, storage_namespace};
+use protocol::block::SlotRef;
 use protocol::hash::Token;
 use protocol::id::EngineId;
 use protocol::op::{EngineEvent, EngineOp, LeaseId};
 use protocol::prompt::{FinishReason, Refusal, Sampling, StreamItem};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 fn prompt(tokens: u32) -> Vec<Token> {
@@ -125,6 +127,71 @@ fn alone_and_without_room_a_sequence_ends() {
 }
 
 /// Items that lie in the channel, without reading them.
+/// Grants single slots from `free` until `done`. The slots of an ended sequence come back only
+/// after two more refusals: releases travel slower than questions.
+fn manage(
+    house: &House,
+    mut free: Vec<SlotRef>,
+    mut held: Vec<(LeaseId, Arc<AtomicBool>, Vec<SlotRef>)>,
+    done: &AtomicBool,
+) {
+    let (mut seen, mut late) = (0, 0);
+    let next = |seen: usize| {
+        house.wait(|events| {
+            if done.load(Ordering::SeqCst) {
+                return Some(None);
+            }
+            let asks = events.iter().filter_map(|event| match event {
+                EngineEvent::NeedSlots { lease, .. } => Some(*lease),
+                _ => None,
+            });
+            asks.skip(seen).map(Some).next()
+        })
+    };
+    while let Some(lease) = next(seen) {
+        seen += 1;
+        let ended = |(_, released, _): &(_, Arc<AtomicBool>, _)| released.load(Ordering::SeqCst);
+        late += usize::from(held.iter().any(ended));
+        if late > 2 {
+            late = 0;
+            held.extract_if(.., |one| ended(one)).for_each(|(_, _, slots)| free.extend(slots));
+        }
+        let slots: Vec<SlotRef> = free.pop().into_iter().collect();
+        if let Some((_, _, own)) = held.iter_mut().find(|(of, _, _)| *of == lease) {
+            own.extend(&slots);
+        }
+        house.engine().perform(EngineOp::Grant { lease, slots });
+    }
+}
+
+#[test]
+fn one_ends_for_the_others_although_its_slots_come_back_late() {
+    let house = House::tiny();
+    // Each of three has 10 blocks when there are no more, and needs 14.
+    let ask = || {
+        let mut ask = house.ask(&prompt(20), 200);
+        ask.slots.truncate(2);
+        ask.channel = 256;
+        ask.submit()
+    };
+    let mut streams = [ask(), ask(), ask()];
+    let held = streams.iter().map(|s| (s.lease, Arc::clone(&s.released), s.slots.clone()));
+    let (free, held, done) = (house.slots(24), held.collect(), AtomicBool::new(false));
+    let answers = std::thread::scope(|scope| {
+        scope.spawn(|| manage(&house, free, held, &done));
+        let answers = streams.each_mut().map(|stream| stream.answer());
+        done.store(true, Ordering::SeqCst);
+        // Wakes the manager.
+        house.settle();
+        answers
+    });
+    let [first, second, youngest] = answers.map(|answer| (answer.finish.reason, answer.tokens));
+    assert_eq!(youngest.0, FinishReason::ContextFull);
+    assert_eq!((first.0, first.1.len()), (FinishReason::Length, 200));
+    assert_eq!(second, first);
+    assert_eq!(youngest.1, first.1[..youngest.1.len()]);
+}
+
 fn lying(stream: &Stream) -> usize {
     stream.items.len()
 }

@@ -74,7 +74,7 @@ struct FunctionDefinition {
 }
 
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected a word or an object with `function.name`")]
 enum Choice {
     Word(String),
     Tool { function: ChosenFunction },
@@ -86,7 +86,7 @@ struct ChosenFunction {
 }
 
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected a string or a list of strings")]
 enum Stop {
     One(String),
     Many(Vec<String>),

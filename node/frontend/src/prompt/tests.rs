@@ -1,5 +1,6 @@
 use super::*;
 use crate::ask::Pin;
+use crate::prompt::client::Client;
 use crate::testing::{key, served, tokens};
 use crate::{anthropic, openai};
 use proptest::prelude::*;
@@ -14,7 +15,7 @@ fn who() -> Who {
 }
 
 fn prepared(ask: &Ask) -> Prepared {
-    prepare(ask, who(), &served(4096), &key(1), &cache()).unwrap()
+    prepare(ask, who(), &served(4096), &key(1), &cache(), &Client::stays()).unwrap()
 }
 
 fn messages(body: Value) -> Ask {
@@ -83,11 +84,38 @@ fn limits_sampling_and_length() {
     assert_eq!(prompt.prefix, key(1).chain(&[], &prompt.tokens));
 
     for context in [length, length - 1] {
-        let refused = prepare(&ask, who(), &served(context), &key(1), &cache()).err().unwrap();
+        let refused = prepare(&ask, who(), &served(context), &key(1), &cache(), &Client::stays())
+            .err()
+            .unwrap();
         let kind = crate::error::Kind::TooLong { tokens: length, limit: context - 1 };
         assert_eq!(refused.kind, kind);
     }
-    assert!(prepare(&ask, who(), &served(length + 1), &key(1), &cache()).is_ok());
+    assert!(prepare(&ask, who(), &served(length + 1), &key(1), &cache(), &Client::stays()).is_ok());
+}
+
+#[test]
+fn a_far_too_long_prompt_is_refused_before_it_is_tokenised() {
+    let ask = chat(json!({"messages": [{"role": "user", "content": "word ".repeat(200_000)}]}));
+    let cache = cache();
+    let refused = prepare(&ask, who(), &served(1024), &key(1), &cache, &Client::stays());
+    let crate::error::Kind::TooLong { tokens, limit: 1023 } = refused.err().unwrap().kind else {
+        panic!("not refused for its length");
+    };
+    let text = text(&ask);
+    assert!(tokens >= 1024);
+    let exact = cache.tokenise(&served(1024).model, &key(1), &text).tokens.len();
+    assert!((tokens as usize) < exact, "{tokens} is the lower bound, not the {exact} counted");
+}
+
+#[test]
+fn a_client_that_left_gets_no_prompt() {
+    let ask = chat(json!({"messages": [{"role": "user", "content": "hi"}]}));
+    let (client, waits) = Client::new();
+    assert!(prepare(&ask, who(), &served(1024), &key(1), &cache(), &client).is_ok());
+    drop(waits);
+    let refused = prepare(&ask, who(), &served(1024), &key(1), &cache(), &client).err().unwrap();
+    assert!(refused.message.contains("went away"), "{}", refused.message);
+    assert!(count(&ask, &served(1024), &key(1), &cache(), &client).is_err());
 }
 
 #[test]

@@ -60,6 +60,17 @@ async fn wrong_chat_requests() {
 400 | `json_object` is not supported | {"messages": USER, "response_format": {"type": "json_object"}}
 404 | served models: tiny | {"messages": USER, "model": "gpt"}
 400 | `agent_hints`? | {"messages": USER, "nvext": {"agent_hint": {}}}
+400 | stop: expected a string or a list of strings | {"messages": USER, "stop": 5}
+400 | tool_choice: expected a word or | {"messages": USER, "tool_choice": 5}
+400 | messages[0]: invalid type: integer `5`, expected an object | {"messages": [5]}
+400 | expected a list | {"messages": 5}
+400 | expected a whole number | {"messages": USER, "max_tokens": "many"}
+400 | expected a number | {"messages": USER, "top_p": "much"}
+400 | expected true or false | {"messages": USER, "stream": "yes"}
+400 | nvext: invalid type: integer `5`, expected an object | {"messages": USER, "nvext": 5}
+400 | nvext.agent_hints: expected an object | {"messages": USER, "nvext": {"agent_hints": [1, 2, 3]}}
+400 | nvext.cache_control: expected an object | {"messages": USER, "nvext": {"cache_control": ["x", "5m"]}}
+400 | nvext.retention[0]: expected an object | {"messages": USER, "nvext": {"retention": [[0, 5]]}}
 "#;
     check(CHAT, rows).await;
 }

@@ -123,9 +123,11 @@ fn a_character_in_pieces_comes_out_whole() {
 
 /// The same vocabulary without the byte table, as tokenizers of other kinds are decoded.
 fn without_table(tokenizer: &Tokenizer) -> Tokenizer {
-    let library = tokenizer.inner.library.clone();
+    let upstream = tokenizer.inner.upstream.clone();
     let special = tokenizer.inner.special.clone();
-    Tokenizer { inner: std::sync::Arc::new(super::Inner { library, special, table: None }) }
+    Tokenizer {
+        inner: std::sync::Arc::new(super::Inner { upstream, special, table: None, fewest: None }),
+    }
 }
 
 proptest! {
@@ -146,7 +148,7 @@ proptest! {
         let mut stream = TINY.decode_stream();
         let mut text: String = tokens.iter().filter_map(|id| stream.push(Token(*id))).collect();
         text.push_str(&stream.finish());
-        prop_assert_eq!(text, TINY.inner.library.decode(&tokens, true).unwrap());
+        prop_assert_eq!(text, TINY.inner.upstream.decode(&tokens, true).unwrap());
     }
 
     #[test]
@@ -161,6 +163,54 @@ proptest! {
             }
             whole.push_str(&stream.finish());
             prop_assert_eq!(&whole, &text);
+        }
+    }
+}
+
+/// The lower bound counts every letter: text of long words is cheaper than text of short ones.
+#[test]
+fn the_fewest_tokens_follow_the_vocabulary() {
+    let tokenizer = from_gguf(&gguf("gpt-2")).unwrap();
+    // `x` is in no token but its own; `h` is in ` hello`, and `l` and `o` also in `<tool_call>`.
+    assert_eq!(tokenizer.fewest(&"x".repeat(1000)), 1000);
+    assert_eq!(tokenizer.fewest(&"h".repeat(1200)), 200);
+    assert_eq!(tokenizer.encode(&" hello".repeat(1000), false).len(), 1000);
+    let bound = tokenizer.fewest(&" hello".repeat(1000));
+    assert!((600..=1000).contains(&bound), "{bound}");
+    assert_eq!(tokenizer.fewest(""), 0);
+}
+
+/// Nothing is known where a normaliser or a splitter may take away text, or where a byte has no
+/// token of its own.
+#[test]
+fn no_bound_where_text_can_vanish() {
+    let path = Path::new(FIXTURE).join("tokenizer.json");
+    let json: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    let fewest = |change: fn(&mut serde_json::Value)| {
+        let mut json = json.clone();
+        change(&mut json);
+        let tokenizer = Tokenizer::from_json(&path, json.to_string().as_bytes()).unwrap();
+        tokenizer.fewest(&"word ".repeat(1000))
+    };
+    assert!(fewest(|_| {}) > 0);
+    assert_eq!(fewest(|t| t["normalizer"] = serde_json::json!({"type": "NFKC"})), 0);
+    assert_eq!(fewest(|t| t["added_tokens"][1]["rstrip"] = true.into()), 0);
+    assert_eq!(
+        fewest(|t| t["pre_tokenizer"]["pretokenizers"][0]["behavior"] = "Removed".into()),
+        0
+    );
+}
+
+proptest! {
+    /// The bound never exceeds the truth, also where NFC makes text shorter.
+    #[test]
+    fn fewest_is_a_lower_bound(
+        text in "(\\PC|[ a-zé\u{212a}\u{212b}\u{1fbe}\u{308}\u{301}\u{344}\u{1100}\u{1161}\u{11a8}]|<tool_call>|<\\|im_end\\|>){0,60}",
+        times in 1usize..20,
+    ) {
+        let text = text.repeat(times);
+        for tokenizer in [TINY.clone(), from_gguf(&gguf("gpt-2")).unwrap()] {
+            prop_assert!(tokenizer.fewest(&text) <= tokenizer.encode(&text, false).len());
         }
     }
 }
