@@ -36,6 +36,8 @@ const FRAMES_PER_EXCHANGE: usize = 64;
 const BYTES_PER_EXCHANGE: usize = 4 << 20;
 /// Between tries to reach a member that is not connected.
 const REDIAL_EVERY: Duration = Duration::from_millis(400);
+/// Between tries of the addresses that the user named.
+const HINT_EVERY: Duration = Duration::from_secs(1);
 /// Longest pause between tries.
 const REDIAL_MAX: Duration = Duration::from_secs(5);
 
@@ -96,6 +98,9 @@ struct Rim {
     swarm: Swarm<Behaviour>,
     topic: IdentTopic,
     peers: BTreeMap<NodeId, Peer>,
+    /// Addresses the user named; dialled again and again while no member is connected.
+    hints: Vec<SocketAddr>,
+    next_hint: Instant,
     happened: mpsc::Sender<Happened>,
     me: NodeId,
 }
@@ -191,7 +196,15 @@ pub(crate) fn start(
             "is another dynamo-node running there? choose another port with --listen",
         )
     })?;
-    let rim = Rim { swarm, topic, peers: BTreeMap::new(), happened, me: keypair.node() };
+    let rim = Rim {
+        swarm,
+        topic,
+        peers: BTreeMap::new(),
+        hints: Vec::new(),
+        next_hint: Instant::now(),
+        happened,
+        me: keypair.node(),
+    };
     Ok(tokio::spawn(rim.run(commands)))
 }
 
@@ -241,11 +254,7 @@ impl Rim {
                 self.redial();
             }
             Command::Contact(..) => {}
-            Command::Dial(address) => {
-                if let Err(error) = self.swarm.dial(multiaddr(address)) {
-                    tracing::debug!(%address, %error, "not dialled");
-                }
-            }
+            Command::Dial(address) => self.hints.push(address),
             Command::Hangup(node) => {
                 if let Some(peer) = peer_id(&node) {
                     let _ = self.swarm.disconnect_peer_id(peer);
@@ -298,8 +307,22 @@ impl Rim {
         peer.in_flight = Some(self.swarm.behaviour_mut().direct.send_request(&id, frames));
     }
 
+    fn follow_hints(&mut self, now: Instant) {
+        let alone = self.peers.values().all(|peer| peer.connections == 0);
+        if !alone || now < self.next_hint {
+            return;
+        }
+        self.next_hint = now + HINT_EVERY;
+        for address in &self.hints {
+            if let Err(error) = self.swarm.dial(multiaddr(*address)) {
+                tracing::debug!(%address, %error, "not dialled");
+            }
+        }
+    }
+
     fn redial(&mut self) {
         let now = Instant::now();
+        self.follow_hints(now);
         let mut due = Vec::new();
         for (node, peer) in &mut self.peers {
             let waits = peer.next_dial.is_some_and(|at| at > now);

@@ -1,6 +1,6 @@
 //! More work than the engine's pool holds: sequences wait and go on, answers stay whole.
 
-use crate::kit::{Cluster, with_config};
+use crate::kit::{Cluster, eventually, with_config};
 use crate::models::tiny;
 use crate::prompts::words;
 use load::client::Call;
@@ -31,5 +31,6 @@ async fn answers_that_lose_their_room_go_on_unchanged() {
     }
     let tokens: usize = alone.iter().map(|a| a.token_ids.len()).sum();
     assert!(tokens > 1536, "the answers alone are more than the pool: {tokens}");
-    assert_eq!(cluster.leases(0).await, 0.0);
+    // A lease ends behind what its engine told, a moment after the answer.
+    eventually("no lease is left", async || (cluster.leases(0).await == 0.0).then_some(())).await;
 }
