@@ -20,10 +20,16 @@ pub struct Config {
     pub dram_slots: u32,
     /// Bytes of one DRAM slot. Engines whose blocks have another size do without DRAM.
     pub dram_slot_bytes: u64,
+    /// Slots of the NVMe tier, each as large as a DRAM slot; 0 turns it off. What it holds is what
+    /// [`protocol::disk::DiskEvent::Found`] tells.
+    pub nvme_slots: u32,
     /// Slots leased ahead of decoding, in blocks.
     pub decode_batch: u32,
     /// Bounds.
     pub limits: Limits,
+    /// Seed of deliberate mischief that stays within the contract, for simulated worlds: see
+    /// [`crate::Buggify`]. `None`, as in a real node, does nothing and costs nothing.
+    pub buggify: Option<u64>,
 }
 
 /// Bounds and lengths of time. [`Limits::default`] documents the values.
@@ -45,13 +51,31 @@ pub struct Limits {
     pub reads: usize,
     /// Longest lease of a peer's read.
     pub read: Span,
+    /// Writes to NVMe at once; never more than a quarter of DRAM, which they hold.
+    pub disk_writes: usize,
+    /// Blocks that may wait to be written to NVMe.
+    pub disk_queue: usize,
+    /// Blocks that left NVMe unread and are remembered for it.
+    pub disk_ghosts: usize,
+    /// A read from NVMe is waited for so long while the engine's speed is not known, and never
+    /// longer than [`Limits::fetch`]. Once it is known: as long as computing would take.
+    pub disk_read: Span,
+    /// A read from NVMe is waited for at least so long.
+    pub disk_read_min: Span,
+    /// Blocks that peers' reads may bring up from NVMe at once, and again prefetches: one part in so
+    /// many of DRAM, at least one block.
+    pub stage_share: u32,
+    /// Prefetches at once.
+    pub prefetches: usize,
     /// What a refused request is told to wait.
     pub retry_after: Span,
 }
 
 impl Default for Limits {
     /// 4,096 leases, 32 claims per request, pins up to 2 h, claims for 10 min, imports 10 s,
-    /// fetches up to 30 s, 1,024 reads of up to 30 s, retry after 500 ms.
+    /// fetches up to 30 s, 1,024 reads of up to 30 s, retry after 500 ms; NVMe: 64 writes at once,
+    /// 8,192 waiting, 65,536 ghosts, reads within 2 s (at least 250 ms), an eighth of DRAM for
+    /// peers' reads and as much for at most 64 prefetches.
     fn default() -> Self {
         Self {
             leases: 4096,
@@ -62,6 +86,13 @@ impl Default for Limits {
             fetch: Span::secs(30),
             reads: 1024,
             read: Span::secs(30),
+            disk_writes: 64,
+            disk_queue: 8192,
+            disk_ghosts: 65_536,
+            disk_read: Span::secs(2),
+            disk_read_min: Span::millis(250),
+            stage_share: 8,
+            prefetches: 64,
             retry_after: Span::millis(500),
         }
     }
@@ -87,6 +118,12 @@ pub enum ConfigError {
     /// Blocks of several parts, or groups that do not need the whole past.
     #[error("engine {} has blocks of several parts or a windowed cache, which is not supported", .0.0)]
     Parts(EngineId),
+    /// NVMe blocks pass through DRAM.
+    #[error("an NVMe tier needs a DRAM tier: its blocks pass through it")]
+    NvmeWithoutDram,
+    /// No engine's blocks fit the DRAM slots, so that nothing could ever be kept on NVMe.
+    #[error("no engine has blocks of {0} bytes, the size of a DRAM and NVMe slot")]
+    SlotBytes(u64),
 }
 
 impl Config {
@@ -108,6 +145,13 @@ impl Config {
             if storage.parts.len() > 1 || storage.groups.len() > 1 || !whole_past {
                 return Err(ConfigError::Parts(engine));
             }
+        }
+        let fits = |spec: &EngineSpec| spec.storage.block_bytes == self.dram_slot_bytes;
+        if self.nvme_slots > 0 && self.dram_slots == 0 {
+            return Err(ConfigError::NvmeWithoutDram);
+        }
+        if self.nvme_slots > 0 && !self.engines.is_empty() && !self.engines.iter().any(fits) {
+            return Err(ConfigError::SlotBytes(self.dram_slot_bytes));
         }
         Ok(())
     }

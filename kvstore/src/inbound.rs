@@ -1,20 +1,20 @@
-//! Blocks on their way into DRAM, from an engine or from a peer.
+//! Blocks on their way into DRAM, from an engine, from a peer or from NVMe.
 //!
 //! They arrive in any order. Each waits here, in its leased DRAM slot, until its parent is in
-//! DRAM; then it joins the tree and is announced. A block whose parent failed stays while the
-//! request that wanted it lives, because that request may still compute the parent; it can be
-//! imported from here all the same.
+//! DRAM; then it joins the tree and is announced. A block whose parent failed stays while those
+//! who wanted it live, because a request may still compute the parent; it can be imported and
+//! lent from here all the same.
 
 use crate::lease::{Fill, Lease};
 use crate::messages::Out;
 use crate::ops::Import;
-use crate::retain::Stamp;
+use crate::retain::{Owner, Stamp};
 use crate::store::Store;
 use crate::tier::{NewBlock, Registered};
 use protocol::block::{BlockKey, SignedDigest, SlotId, SlotRef, StorageId};
 use protocol::hash::PrefixHash;
 use protocol::id::NodeId;
-use protocol::op::{ArrivingFrom, EngineOp, LeaseId, OpId};
+use protocol::op::{ArrivingFrom, EngineOp, LeaseId, OpId, ReadId};
 use protocol::time::Time;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,8 +24,8 @@ pub(crate) struct Arrival {
     pub(crate) key: BlockKey,
     pub(crate) parent: Option<BlockKey>,
     pub(crate) tokens: u32,
-    /// The lease because of which it comes.
-    pub(crate) owner: LeaseId,
+    /// Because of whom it comes.
+    pub(crate) cause: Cause,
     pub(crate) from: Source,
     pub(crate) deadline: Time,
     pub(crate) stamp: Stamp,
@@ -37,6 +37,18 @@ pub(crate) struct Arrival {
 pub(crate) enum Source {
     Engine,
     Peer(NodeId),
+    Nvme,
+}
+
+/// Who wants a block brought up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Cause {
+    /// A request.
+    Lease(LeaseId),
+    /// A peer's read.
+    Read(ReadId),
+    /// A guess: it stays only where its parent is.
+    Prefetch,
 }
 
 #[derive(Debug)]
@@ -53,6 +65,8 @@ struct Incoming {
     state: State,
     /// Sequences that want a copy, with the block's index in each.
     waiters: Vec<(LeaseId, u32)>,
+    /// Peers' reads that want it.
+    readers: Vec<ReadId>,
     /// The parent's slot in DRAM, held so that it is not evicted.
     parent_slot: Option<SlotId>,
 }
@@ -68,6 +82,42 @@ pub(crate) struct Inbound {
 impl Inbound {
     pub(crate) fn contains(&self, key: &BlockKey) -> bool {
         self.blocks.contains_key(key)
+    }
+
+    /// A block that has arrived and waits for its parent.
+    pub(crate) fn arrived(&self, key: &BlockKey) -> Option<(SlotId, &SignedDigest)> {
+        let entry = self.blocks.get(key)?;
+        match &entry.state {
+            State::UnderWay => None,
+            State::Arrived(signed) => Some((entry.slot.slot, signed)),
+        }
+    }
+
+    /// Lets a peer's read wait for a block that comes from NVMe; false when none does.
+    pub(crate) fn wait(&mut self, key: &BlockKey, read: ReadId) -> bool {
+        let entry = self.blocks.get_mut(key);
+        let coming = entry.filter(|entry| {
+            entry.arrival.from == Source::Nvme && matches!(entry.state, State::UnderWay)
+        });
+        let Some(entry) = coming else {
+            return false;
+        };
+        entry.readers.push(read);
+        true
+    }
+
+    /// A peer's read waits for a block no longer.
+    pub(crate) fn unwait(&mut self, key: &BlockKey, read: ReadId) {
+        if let Some(entry) = self.blocks.get_mut(key) {
+            entry.readers.retain(|reader| *reader != read);
+        }
+    }
+
+    /// Ends a session's claims on what is on its way.
+    pub(crate) fn finish(&mut self, owner: &Owner) {
+        for entry in self.blocks.values_mut() {
+            entry.arrival.stamp.end(owner);
+        }
     }
 
     fn children(&self, key: &BlockKey) -> Vec<BlockKey> {
@@ -100,11 +150,18 @@ impl Store {
         if let Some(parent) = arrival.parent {
             self.inbound.edges.insert((parent, key));
         }
-        if let Some(lease) = self.leases.get_mut(&arrival.owner) {
-            lease.inbound.push(key);
+        match arrival.cause {
+            Cause::Lease(id) => {
+                if let Some(lease) = self.leases.get_mut(&id) {
+                    lease.inbound.push(key);
+                }
+            }
+            Cause::Read(id) => self.reads.brings(id, key),
+            Cause::Prefetch => {}
         }
-        let (state, waiters) = (State::UnderWay, Vec::new());
-        let entry = Incoming { arrival, slot, state, waiters, parent_slot };
+        let (waiters, readers) = (Vec::new(), Vec::new());
+        let state = State::UnderWay;
+        let entry = Incoming { arrival, slot, state, waiters, readers, parent_slot };
         self.inbound.blocks.insert(key, entry);
         Some(slot)
     }
@@ -122,6 +179,7 @@ impl Store {
         let from = match entry.arrival.from {
             Source::Engine => ArrivingFrom::Dram,
             Source::Peer(node) => ArrivingFrom::Peer(node),
+            Source::Nvme => ArrivingFrom::Nvme,
         };
         let answer = (from, entry.arrival.deadline);
         let (slot, op) = (entry.slot.slot, entry.arrival.op);
@@ -133,6 +191,7 @@ impl Store {
             Some((signed, age)) => self.import(id, index, slot, signed, age, out),
             None => {
                 entry.waiters.push((id, index));
+                self.counters.prefetch_late += u64::from(self.prefetches.late(key));
                 if let Some(lease) = self.leases.get_mut(&id) {
                     lease.waiting.push(*key);
                     if matches!(from, ArrivingFrom::Peer(_)) && !lease.fetches.contains(&op) {
@@ -190,7 +249,9 @@ impl Store {
         }
         let (slot, age) = (entry.slot.slot, entry.arrival.stamp.age);
         let waiters = std::mem::take(&mut entry.waiters);
+        let readers = std::mem::take(&mut entry.readers);
         entry.state = State::Arrived(signed.clone());
+        self.ahead_decided(key, true);
         for (id, index) in waiters {
             let block = self.leases.get(&id).and_then(|lease| lease.block(index));
             match block.map(|block| block.fill) {
@@ -199,19 +260,36 @@ impl Store {
                 None => {}
             }
         }
+        for read in readers {
+            self.staged(read, key, Some((slot, (*signed).clone())), out);
+        }
         self.promote(*key, out);
         self.drop_hopeless(*key, out);
     }
 
-    /// Drops a block on its way whose parent will not come and whose request has ended.
-    fn drop_hopeless(&mut self, key: BlockKey, out: &mut Vec<Out>) {
-        let Some(entry) = self.inbound.blocks.get(&key) else {
-            return;
+    fn wanted(&self, cause: Cause) -> bool {
+        match cause {
+            Cause::Lease(id) => self.leases.contains_key(&id),
+            Cause::Read(id) => self.reads.contains(id),
+            Cause::Prefetch => false,
+        }
+    }
+
+    /// Whether a block's parent will not come, and nobody wants or waits for it.
+    fn is_hopeless(&self, key: &BlockKey) -> bool {
+        let Some(entry) = self.inbound.blocks.get(key) else {
+            return false;
         };
-        let hopeless = entry.arrival.parent.is_some_and(|parent| {
+        let rootless = entry.arrival.parent.is_some_and(|parent| {
             self.dram.find(&parent).is_none() && !self.inbound.contains(&parent)
         });
-        if hopeless && !self.leases.contains_key(&entry.arrival.owner) {
+        let awaited = !entry.waiters.is_empty() || !entry.readers.is_empty();
+        rootless && !awaited && !self.wanted(entry.arrival.cause)
+    }
+
+    /// Drops a block on its way whose parent will not come and that nobody wants.
+    pub(crate) fn drop_hopeless(&mut self, key: BlockKey, out: &mut Vec<Out>) {
+        if self.is_hopeless(&key) {
             self.discard(key, out);
         }
     }
@@ -241,6 +319,7 @@ impl Store {
             let new = self.dram.register(slot, block, out) == Registered::New;
             self.counters.offloaded += u64::from(new && from == Source::Engine);
             self.dram.unlease(slot);
+            self.offer(key);
             entry.parent_slot.into_iter().for_each(|slot| self.dram.unhold(slot));
             for child in self.inbound.children(&key) {
                 self.hold_parent(&child, slot);
@@ -274,15 +353,19 @@ impl Store {
             let Some(entry) = self.inbound.remove(&key) else {
                 continue;
             };
+            if matches!(entry.state, State::UnderWay) {
+                self.ahead_decided(&key, false);
+            }
             for (id, index) in entry.waiters {
                 self.miss(id, index, out);
             }
+            for read in entry.readers {
+                self.staged(read, &key, None, out);
+            }
             self.dram.unlease(entry.slot.slot);
             entry.parent_slot.into_iter().for_each(|slot| self.dram.unhold(slot));
-            next.extend(self.inbound.children(&key).into_iter().filter(|child| {
-                let owner = self.inbound.blocks.get(child).map(|entry| entry.arrival.owner);
-                owner.is_some_and(|owner| !self.leases.contains_key(&owner))
-            }));
+            let children = self.inbound.children(&key).into_iter();
+            next.extend(children.filter(|child| self.is_hopeless(child)));
         }
     }
 

@@ -70,6 +70,7 @@ pub(crate) struct Lease {
     pub(crate) fetches: Vec<OpId>,
     pub(crate) engine_tokens: u32,
     pub(crate) dram_tokens: u32,
+    pub(crate) nvme_tokens: u32,
     pub(crate) peer_tokens: u32,
 }
 
@@ -98,6 +99,7 @@ impl Lease {
             fetches: Vec::new(),
             engine_tokens,
             dram_tokens: 0,
+            nvme_tokens: 0,
             peer_tokens: 0,
         }
     }
@@ -163,6 +165,7 @@ impl Store {
         let Some(state) = self.engines.get_mut(&engine) else {
             return;
         };
+        let n = if self.buggify.empties_top_up() { 0 } else { n };
         let slots: Vec<SlotRef> = (0..n).map_while(|_| state.tier.take(out)).collect();
         if let Some(lease) = self.leases.get_mut(&id) {
             lease.blocks.extend(slots.iter().map(|slot| LeasedBlock::open(*slot, None)));
@@ -211,14 +214,16 @@ impl Store {
 
     /// Counts an ended lease and ends what only it waited for.
     fn part(&mut self, id: LeaseId, lease: &Lease, out: &mut Vec<Out>) {
-        let cached = [lease.engine_tokens, lease.dram_tokens, lease.peer_tokens].map(u64::from);
-        let [engine, dram, peer] = cached;
+        let cached = [lease.engine_tokens, lease.dram_tokens, lease.nvme_tokens, lease.peer_tokens];
+        let [engine, dram, nvme, peer] = cached.map(u64::from);
         let prompt = u64::from(lease.prompt_tokens);
         self.counters.queried_tokens += prompt;
         self.counters.engine_tokens += engine;
         self.counters.dram_tokens += dram;
+        self.counters.nvme_tokens += nvme;
         self.counters.peer_tokens += peer;
-        self.counters.uncached_tokens += prompt.saturating_sub(engine + dram + peer);
+        let cached = engine + dram + nvme + peer;
+        self.counters.uncached_tokens += prompt.saturating_sub(cached);
         self.leave_inbound(id, lease, out);
     }
 

@@ -1,6 +1,7 @@
 //! The words of the door: what can happen to the store, and what it wants done.
 
 use protocol::block::BlockKey;
+use protocol::disk::{DiskEvent, DiskOp};
 use protocol::event::BlockEvent;
 use protocol::hash::{PrefixHash, RoutingKey};
 use protocol::id::{EngineId, NodeId, SessionId, TenantId};
@@ -38,6 +39,21 @@ pub struct Prepare {
     pub priority: i32,
 }
 
+/// A prefetch, numbered by its asker.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct PrefetchId(pub u64);
+
+/// Blocks that will be wanted soon: they are brought up from NVMe to DRAM, within bounds.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Prefetch {
+    /// This prefetch; not in use.
+    pub id: PrefetchId,
+    /// What, in the order of the prompt, from its first block on.
+    pub keys: Vec<BlockKey>,
+    /// Of no use after so long; blocks not used until then count as wasted.
+    pub within: Span,
+}
+
 /// What can happen to a [`crate::Store`].
 #[derive(Clone, Debug)]
 pub enum In {
@@ -67,7 +83,8 @@ pub enum In {
     /// The lease's guard was dropped: its engine can write to none of its slots any more.
     /// Imports under way for it are still answered.
     Released(LeaseId),
-    /// A peer wants to read blocks from DRAM; answered by one [`Out::ReadGranted`].
+    /// A peer wants to read blocks; answered by one [`Out::ReadGranted`], at once unless some of
+    /// them must come up from NVMe first.
     Read {
         /// The read; never used before.
         read: ReadId,
@@ -80,6 +97,13 @@ pub enum In {
     },
     /// The peer has read or gone away.
     ReadDone(ReadId),
+    /// Bring blocks up ahead of need. Not answered; counted.
+    Prefetch(Prefetch),
+    /// Bring up no more for this prefetch.
+    PrefetchEnd(PrefetchId),
+    /// The NVMe tier's word. Until its first `Found`, and from `Quarantined` to the next, nothing
+    /// is written to disk.
+    Disk(DiskEvent),
     /// A session will send no more: its claims end, the blocks stay.
     SessionFinal {
         /// Whose session.
@@ -103,6 +127,8 @@ pub enum Out {
     /// Nobody waits for this fetch any more: end it. It is still answered by
     /// [`In::FetchEnded`].
     CancelFetch(OpId),
+    /// For the NVMe tier, in this order.
+    Disk(DiskOp),
     /// A change of what this node holds, for every block.
     Event(BlockEvent),
     /// What a peer may read, in the order it asked.

@@ -1,6 +1,6 @@
 //! Full blocks: named, put into the engine's tree, written through to DRAM.
 
-use crate::inbound::{Arrival, Source};
+use crate::inbound::{Arrival, Cause, Source};
 use crate::lease::{Fill, Lease};
 use crate::messages::Out;
 use crate::ops::Export;
@@ -101,7 +101,8 @@ impl Store {
         block.fill = Fill::Full;
         match from {
             ArrivingFrom::Peer(_) => lease.peer_tokens += tokens,
-            ArrivingFrom::Dram | ArrivingFrom::Nvme => lease.dram_tokens += tokens,
+            ArrivingFrom::Dram => lease.dram_tokens += tokens,
+            ArrivingFrom::Nvme => lease.nvme_tokens += tokens,
         }
         self.advance(now, import.lease, out);
     }
@@ -162,7 +163,7 @@ impl Store {
         let Some(state) = self.engines.get(&lease.engine) else {
             return;
         };
-        if !state.uses_dram || self.dram.counts().total() == 0 {
+        if !state.uses_dram || self.dram.counts().total() == 0 || self.buggify.skips_offload() {
             return;
         }
         let named = lease.blocks.iter().take(lease.frontier).enumerate().rev();
@@ -206,9 +207,9 @@ impl Store {
         let known = state.tier.signed(from).cloned().map(Box::new);
         let op = self.ops.next();
         let deadline = now + self.limits.import;
-        let from_engine = Source::Engine;
+        let (from_engine, cause) = (Source::Engine, Cause::Lease(id));
         let arrival =
-            Arrival { key, parent, tokens, owner: id, from: from_engine, deadline, stamp, op };
+            Arrival { key, parent, tokens, cause, from: from_engine, deadline, stamp, op };
         let Some(to) = self.expect(arrival, out) else {
             return false;
         };

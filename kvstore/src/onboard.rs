@@ -1,6 +1,6 @@
 //! A request's start: what of its prompt is here, what is brought up or fetched, and its slots.
 
-use crate::inbound::{Arrival, Source as From};
+use crate::inbound::{Arrival, Cause, Source as From};
 use crate::lease::{Fill, Lease, LeasedBlock};
 use crate::messages::{Out, Prepare};
 use crate::ops::{Fetch, Wanted};
@@ -8,6 +8,7 @@ use crate::retain::Wishes;
 use crate::store::{EngineState, Store};
 use protocol::block::{BlockKey, SlotId, SlotRef};
 use protocol::hash::{GRANULE, PrefixHash};
+use protocol::id::EngineId;
 use protocol::op::{Arriving, ArrivingFrom, FetchOp, Fetched, Grant, LeaseId, OpId};
 use protocol::plan::Source;
 use protocol::prompt::Refusal;
@@ -77,7 +78,7 @@ impl Store {
         if self.leases.contains_key(&id) {
             return Err(Refusal::Failed("the lease is in use".into()));
         }
-        if self.leases.len() >= self.limits.leases {
+        if self.leases.len() >= self.limits.leases || self.buggify.refuses_prepare() {
             return Err(busy);
         }
         let state = self.engines.get_mut(&prepare.engine).filter(|state| state.alive);
@@ -101,38 +102,44 @@ impl Store {
         let lease = Lease::new(prepare, wishes, shape.cap, blocks, engine_tokens);
         let slots = lease.blocks.iter().map(|block| block.slot).collect();
         self.leases.insert(id, lease);
-        self.renew_claims(now, id, &shape, &ready);
+        self.renew_claims(now, id, &shape, &ready, out);
         let (arriving, fetches) = self.onboard(now, prepare, &shape, ready.len(), out);
+        let from_dram = |arriving: &Arriving| arriving.from == ArrivingFrom::Dram;
+        let grows = !arriving.iter().all(from_dram);
         let ready = u32::try_from(ready.len()).unwrap_or(u32::MAX);
         out.push(Out::Granted(Grant { lease: id, slots, ready, arriving }));
-        if !fetches.is_empty() {
+        if grows {
             out.extend(fetches.into_iter().map(Out::Fetch));
-            // What is fetched can stay in DRAM only on top of what the engine has before it.
+            // What comes from elsewhere can stay in DRAM only on top of what the engine has before it.
             self.write_through(now, id, out);
         }
         Ok(())
     }
 
     /// The prompt's blocks that are here are used again: their claims are renewed.
-    fn renew_claims(&mut self, now: Time, id: LeaseId, shape: &Shape, ready: &[SlotId]) {
-        let Some(lease) = self.leases.get(&id) else {
-            return;
-        };
-        let Some(state) = self.engines.get_mut(&lease.engine) else {
-            return;
-        };
-        let size = state.block_tokens();
-        let mut in_dram = true;
+    fn renew_claims(
+        &mut self,
+        now: Time,
+        id: LeaseId,
+        shape: &Shape,
+        ready: &[SlotId],
+        out: &mut Vec<Out>,
+    ) {
         for (index, name) in shape.names.iter().enumerate() {
-            let start = (index as u32).saturating_mul(size);
+            let Some(lease) = self.leases.get(&id) else {
+                return;
+            };
+            let Some(state) = self.engines.get_mut(&lease.engine) else {
+                return;
+            };
             let key = state.key(*name);
-            let dram = self.dram.find(&key).filter(|_| in_dram);
-            in_dram = dram.is_some();
-            let engine = ready.get(index).copied();
-            if dram.is_none() && engine.is_none() {
+            let (engine, dram) = (ready.get(index).copied(), self.dram.find(&key));
+            let nvme = self.disk.tier.find(&key);
+            if dram.or(engine).or(nvme).is_none() {
                 return;
             }
-            let end = start.saturating_add(size);
+            let start = (index as u32).saturating_mul(state.block_tokens());
+            let end = start.saturating_add(state.block_tokens());
             let stamp = lease.wishes.stamp(start, end, now, &self.limits);
             if let Some(slot) = engine {
                 state.tier.claim(slot, &stamp);
@@ -141,11 +148,21 @@ impl Store {
                 self.dram.claim(slot, &stamp);
                 self.dram.touch(slot);
             }
+            match nvme {
+                Some(slot) => {
+                    let before = (self.disk.tier.pin(slot), self.disk.tier.age(slot));
+                    self.disk.tier.claim(slot, &stamp);
+                    self.disk.tier.touch(slot);
+                    self.keep(now, slot, before, out);
+                }
+                // It was not worth a write, or the write failed: now it has come back.
+                None => self.offer(key),
+            }
         }
     }
 
-    /// Finds the blocks after the ready ones: in DRAM, on their way into it, or with peers. Ends at
-    /// the first that nobody has.
+    /// Finds the blocks after the ready ones: in DRAM, on their way into it, with peers where the
+    /// plan says so, else on NVMe. Ends at the first that nobody has.
     fn onboard(
         &mut self,
         now: Time,
@@ -156,6 +173,7 @@ impl Store {
     ) -> (Vec<Arriving>, Vec<FetchOp>) {
         let id = prepare.lease;
         let (mut arriving, mut fetches, mut draft) = (Vec::new(), Vec::new(), None);
+        let mut read_until = None;
         let Some(state) = self.engines.get(&prepare.engine) else {
             return (arriving, fetches);
         };
@@ -165,12 +183,26 @@ impl Store {
         let keys: Vec<BlockKey> = shape.names.iter().map(|name| state.key(*name)).collect();
         for (index, key) in keys.iter().enumerate().take(shape.usable).skip(ready) {
             let parent = index.checked_sub(1).and_then(|i| keys.get(i)).copied();
+            let rest = keys.get(index..shape.usable).unwrap_or_default();
             let index = u32::try_from(index).unwrap_or(u32::MAX);
-            let found = self.bring(now, id, index, key, out).or_else(|| {
-                self.ask(now, prepare, index, (*key, parent), &mut draft, &mut fetches, out)?;
-                self.join(id, index, key, out)
-            });
-            let Some((from, deadline)) = found else { break };
+            let mut found = self.bring(now, id, index, key, out);
+            if found.is_none() {
+                let asked =
+                    self.ask(now, prepare, index, (*key, parent), &mut draft, &mut fetches, out);
+                let coming = asked.or_else(|| {
+                    let until = read_until
+                        .get_or_insert_with(|| self.read_deadline(now, prepare.engine, rest));
+                    self.load(key, Cause::Lease(id), *until, out)
+                });
+                found = coming.and_then(|()| self.join(id, index, key, out));
+            }
+            let Some((from, mut deadline)) = found else { break };
+            if from == ArrivingFrom::Nvme {
+                // A read for somebody else may be in less of a hurry.
+                let until =
+                    read_until.get_or_insert_with(|| self.read_deadline(now, prepare.engine, rest));
+                deadline = deadline.min(*until);
+            }
             arriving.push(Arriving { index, from, deadline });
             let block = self.leases.get_mut(&id).and_then(|lease| lease.block_mut(index));
             if let Some(block) = block {
@@ -194,8 +226,20 @@ impl Store {
             return self.join(id, index, key, out);
         };
         let signed = Box::new(self.dram.signed(slot)?.clone());
+        self.counters.prefetch_used += u64::from(self.prefetches.used(key));
         self.import(id, index, slot, signed, self.dram.age(slot), out);
         Some((ArrivingFrom::Dram, now + self.limits.import))
+    }
+
+    /// Until when reading from NVMe is better than computing: the whole run that begins `keys` is
+    /// read at once, so each of its blocks has as long as computing all of them would take.
+    fn read_deadline(&self, now: Time, engine: EngineId, keys: &[BlockKey]) -> Time {
+        let run = keys.iter().take_while(|key| self.disk.tier.find(key).is_some()).count();
+        let blocks = u32::try_from(run).unwrap_or(u32::MAX);
+        let compute = self.engines.get(&engine).and_then(|state| state.compute(blocks));
+        let limits = &self.limits;
+        let span = compute.unwrap_or(limits.disk_read).max(limits.disk_read_min);
+        now + span.min(limits.fetch)
     }
 
     /// Adds a block to the fetch from the peer that has it; `None` when none has, or without room.
@@ -230,8 +274,8 @@ impl Store {
         let lease = self.leases.get(&prepare.lease)?;
         let stamp = lease.wishes.stamp(start, tokens, now, &self.limits);
         let (from, deadline, op) = (From::Peer(draft.op.from), draft.op.deadline, draft.op.op);
-        let owner = prepare.lease;
-        let arrival = Arrival { key, parent, tokens, owner, from, deadline, stamp, op };
+        let cause = Cause::Lease(prepare.lease);
+        let arrival = Arrival { key, parent, tokens, cause, from, deadline, stamp, op };
         let slot = self.expect(arrival, out)?;
         draft.op.blocks.push((key, slot));
         draft.wanted.push(Wanted { key, to: slot.slot, decided: false });

@@ -57,6 +57,8 @@ struct Slot {
     leases: u32,
     holds: u32,
     named: bool,
+    /// Its place among the free slots, while it is one.
+    place: u32,
 }
 
 impl Slot {
@@ -92,7 +94,9 @@ pub(crate) struct Pool {
 impl Pool {
     pub(crate) fn new(slots: u32) -> Self {
         Self {
-            slots: vec![Slot::default(); slots as usize],
+            slots: (0..slots)
+                .map(|slot| Slot { place: slots - 1 - slot, ..Slot::default() })
+                .collect(),
             free: (0..slots).rev().map(SlotId).collect(),
             counts: SlotCounts { free: slots, ..SlotCounts::default() },
             spare: 0,
@@ -136,22 +140,38 @@ impl Pool {
         let (before, was_spare) = (entry.state(), entry.is_spare());
         change(entry);
         let (after, is_spare) = (entry.state(), entry.is_spare());
+        if before != after && after == SlotState::Free {
+            entry.place = u32::try_from(self.free.len()).unwrap_or(u32::MAX);
+            self.free.push(slot);
+        }
         *self.counts.of(before) -= 1;
         *self.counts.of(after) += 1;
         self.spare = self.spare + u32::from(is_spare) - u32::from(was_spare);
-        if before != after && after == SlotState::Free {
-            self.free.push(slot);
-        }
     }
 
     /// Leases a free slot: its next generation begins.
     pub(crate) fn take(&mut self) -> Option<SlotRef> {
         let slot = self.free.pop()?;
+        Some(self.begin(slot))
+    }
+
+    /// Leases this slot, if it is free.
+    pub(crate) fn take_at(&mut self, slot: SlotId) -> Option<SlotRef> {
+        let place = self.slot(slot).filter(|s| s.state() == SlotState::Free)?.place;
+        self.free.get(place as usize).filter(|free| **free == slot)?;
+        self.free.swap_remove(place as usize);
+        if let Some(moved) = self.free.get(place as usize).copied() {
+            self.change(moved, |s| s.place = place);
+        }
+        Some(self.begin(slot))
+    }
+
+    fn begin(&mut self, slot: SlotId) -> SlotRef {
         self.change(slot, |s| {
             s.generation = Generation(s.generation.0.saturating_add(1));
             s.leases = 1;
         });
-        Some(self.current(slot))
+        self.current(slot)
     }
 
     /// One lease more.
@@ -189,7 +209,7 @@ impl Pool {
     pub(crate) fn reset(&mut self) {
         for index in 0..u32::try_from(self.slots.len()).unwrap_or(u32::MAX) {
             self.change(SlotId(index), |s| {
-                *s = Slot { generation: s.generation, ..Slot::default() }
+                *s = Slot { generation: s.generation, place: s.place, ..Slot::default() }
             });
         }
     }

@@ -42,6 +42,20 @@ impl Level {
         };
         Self { priority, class }
     }
+
+    pub(crate) fn priority(self) -> i32 {
+        self.priority
+    }
+
+    pub(crate) fn class(self) -> BlockClass {
+        match self.class {
+            0 => BlockClass::Reasoning,
+            1 => BlockClass::Output,
+            2 => BlockClass::Context,
+            3 => BlockClass::Tools,
+            _ => BlockClass::System,
+        }
+    }
 }
 
 /// A claim on one block. The lowest goes first when a block has too many.
@@ -124,6 +138,15 @@ impl Claims {
         self.held.iter().filter_map(|held| held.pin).max()
     }
 
+    pub(crate) fn held(&self) -> &[Held] {
+        &self.held
+    }
+
+    /// The class that lasts longest among the claims'.
+    pub(crate) fn class(&self) -> Option<BlockClass> {
+        self.held.iter().max_by_key(|held| held.level.class).map(|held| held.level.class())
+    }
+
     pub(crate) fn owners(&self) -> impl Iterator<Item = &Arc<Owner>> {
         self.held.iter().map(|held| &held.owner)
     }
@@ -147,7 +170,12 @@ impl Stamp {
         self
     }
 
-    fn add(&mut self, claim: Held) {
+    /// Drops an owner's claim.
+    pub(crate) fn end(&mut self, owner: &Owner) {
+        self.held.retain(|held| *held.owner != *owner);
+    }
+
+    pub(crate) fn add(&mut self, claim: Held) {
         match self.held.iter_mut().find(|held| held.owner == claim.owner) {
             None => self.held.push(claim),
             Some(old) => {

@@ -1,22 +1,25 @@
 //! The door of the block manager.
 
+use crate::buggify::Buggify;
 use crate::config::{Config, ConfigError, Limits};
+use crate::disk::Disk;
 use crate::inbound::Inbound;
 use crate::lease::Lease;
-use crate::messages::{In, Out};
+use crate::messages::{In, Out, Prefetch};
 use crate::ops::Ops;
+use crate::prefetch::Prefetches;
 use crate::reads::Reads;
 use crate::retain::Owner;
 use crate::stats::{Counters, Stats};
 use crate::tier::Tier;
 use protocol::block::{BlockKey, StorageId, Tier as Name};
-use protocol::event::BlockEvent;
+use protocol::event::{BlockEvent, EngineLoad};
 use protocol::hash::{GRANULE, PrefixHash};
 use protocol::id::{EngineId, Incarnation};
 use protocol::machine::Machine;
 use protocol::op::{EngineEvent, EngineSpec, LeaseId};
 use protocol::sign::Keypair;
-use protocol::time::Time;
+use protocol::time::{Span, Time};
 use std::collections::{BTreeMap, BTreeSet};
 
 #[cfg(test)]
@@ -32,11 +35,21 @@ pub(crate) struct EngineState {
     pub(crate) alive: bool,
     /// Whether its blocks fit the DRAM pool.
     pub(crate) uses_dram: bool,
+    /// Its measured rates, as it told last.
+    load: EngineLoad,
 }
 
 impl EngineState {
     pub(crate) fn block_tokens(&self) -> u32 {
         self.spec.storage.block_tokens
+    }
+
+    /// How long it takes to compute so many blocks; `None` until measured.
+    pub(crate) fn compute(&self, blocks: u32) -> Option<Span> {
+        let rate = f64::from(self.load.prefill_rate);
+        let tokens = f64::from(blocks) * f64::from(self.block_tokens());
+        let attention = tokens * tokens / 2.0 * f64::from(self.load.attention_ns) * 1e-6;
+        (rate.is_finite() && rate > 0.0).then(|| Span::from_ms(tokens / rate * 1e3 + attention))
     }
 
     /// Hash granules in one of its blocks.
@@ -58,11 +71,14 @@ pub struct Store {
     pub(crate) decode_batch: u32,
     pub(crate) engines: BTreeMap<EngineId, EngineState>,
     pub(crate) dram: Tier,
+    pub(crate) disk: Disk,
     pub(crate) leases: BTreeMap<LeaseId, Lease>,
     pub(crate) inbound: Inbound,
     pub(crate) ops: Ops,
     pub(crate) reads: Reads,
+    pub(crate) prefetches: Prefetches,
     pub(crate) counters: Counters,
+    pub(crate) buggify: Buggify,
 }
 
 impl Store {
@@ -77,6 +93,7 @@ impl Store {
                 leases: BTreeSet::new(),
                 alive: true,
                 uses_dram: spec.storage.block_bytes == config.dram_slot_bytes,
+                load: EngineLoad::default(),
                 spec,
             };
             engines.insert(state.spec.engine, state);
@@ -88,11 +105,14 @@ impl Store {
             decode_batch: config.decode_batch,
             engines,
             dram: Tier::new(Name::Dram, config.dram_slots),
+            disk: Disk::new(config.nvme_slots, &config.limits),
             leases: BTreeMap::new(),
             inbound: Inbound::default(),
             ops: Ops::default(),
             reads: Reads::default(),
+            prefetches: Prefetches::default(),
             counters: Counters::default(),
+            buggify: Buggify::new(config.buggify),
         })
     }
 
@@ -100,7 +120,7 @@ impl Store {
         match tier {
             Name::Engine(engine) => self.engines.get(&engine).map(|state| &state.tier),
             Name::Dram => Some(&self.dram),
-            Name::Nvme => None,
+            Name::Nvme => Some(&self.disk.tier),
         }
     }
 
@@ -117,27 +137,33 @@ impl Store {
     /// Everything this node holds, as the events that would tell a new listener.
     pub fn held(&self) -> impl Iterator<Item = BlockEvent> + '_ {
         let engines = self.engines.values().flat_map(|state| state.tier.held());
-        engines.chain(self.dram.held())
+        engines.chain(self.dram.held()).chain(self.disk.tier.held())
     }
 
     /// Counters and the state of the tiers.
     pub fn stats(&self) -> Stats {
         let engines = self.engines.values().map(|state| state.tier.stats());
+        let nvme = Some(self.disk.tier.stats()).filter(|stats| stats.slots.total() > 0);
         Stats {
             counters: self.counters,
-            tiers: engines.chain([self.dram.stats()]).collect(),
+            tiers: engines.chain([self.dram.stats()]).chain(nvme).collect(),
             leases: self.leases.len(),
-            operations: self.ops.len(),
+            operations: self.ops.len() + self.disk.len(),
             reads: self.reads.len(),
+            nvme_waiting: self.disk.waiting(),
+            nvme_online: self.disk.is_online(),
+            mischief: self.buggify.done(),
         }
     }
 
     fn expire(&mut self, now: Time, out: &mut Vec<Out>) {
-        self.expire_reads(now);
+        self.expire_reads(now, out);
+        self.expire_prefetches(now);
         for state in self.engines.values_mut() {
             state.tier.expire(now, out);
         }
         self.dram.expire(now, out);
+        self.disk.tier.expire(now, out);
     }
 
     fn engine_event(&mut self, now: Time, id: EngineId, event: EngineEvent, out: &mut Vec<Out>) {
@@ -148,7 +174,11 @@ impl Store {
             EngineEvent::NeedSlots { lease, blocks } => self.top_up(id, lease, blocks, out),
             EngineEvent::Imported { op, used } => self.imported(now, id, op, used, out),
             EngineEvent::Exported { op, digest } => self.exported(id, op, digest, out),
-            EngineEvent::Load(_) => {}
+            EngineEvent::Load(load) => {
+                if let Some(state) = self.engines.get_mut(&id) {
+                    state.load = load;
+                }
+            }
             EngineEvent::Died(_) => self.engine_died(id, out),
         }
     }
@@ -176,6 +206,7 @@ impl Machine for Store {
 
     fn handle(&mut self, now: Time, input: In, outbox: &mut Vec<Out>) {
         self.expire(now, outbox);
+        self.disturb(outbox);
         match input {
             In::Prepare(prepare) => self.prepare(now, &prepare, outbox),
             In::Submitted(lease) => self.submitted(lease, outbox),
@@ -185,15 +216,19 @@ impl Machine for Store {
             In::FetchEnded { op } => self.fetch_ended(op, outbox),
             In::Released(lease) => self.release(lease, outbox),
             In::Read { read, keys, within, reader: _ } => {
-                self.read(now, read, &keys, within, outbox);
+                self.read(now, read, keys, within, outbox);
             }
-            In::ReadDone(read) => self.read_done(read),
+            In::ReadDone(read) => self.read_done(read, outbox),
+            In::Prefetch(Prefetch { id, keys, within }) => self.prefetch(now, id, keys, within),
+            In::PrefetchEnd(id) => self.end_prefetch(id),
+            In::Disk(event) => self.disk_event(now, event, outbox),
             In::SessionFinal { tenant, session } => {
                 let owner = Owner { tenant, session: Some(session) };
-                self.engines.values_mut().for_each(|state| state.tier.finish(&owner));
-                self.dram.finish(&owner);
+                self.session_final(now, &owner, outbox);
             }
         }
+        self.prefetch_on(now, outbox);
+        self.write_on(now, outbox);
     }
 
     fn tick(&mut self, now: Time, outbox: &mut Vec<Out>) {
@@ -202,6 +237,7 @@ impl Machine for Store {
 
     fn deadline(&self) -> Option<Time> {
         let engines = self.engines.values().filter_map(|state| state.tier.deadline());
-        engines.chain(self.dram.deadline()).chain(self.reads.deadline()).min()
+        let tiers = engines.chain(self.dram.deadline()).chain(self.disk.tier.deadline());
+        tiers.chain(self.reads.deadline()).chain(self.prefetches.deadline()).min()
     }
 }

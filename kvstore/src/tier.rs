@@ -9,7 +9,8 @@ use crate::messages::Out;
 use crate::pool::{Pool, SlotCounts};
 use crate::retain::{Claims, Owner, Rank, Stamp, earlier};
 use crate::stats::TierStats;
-use protocol::block::{BlockKey, SignedDigest, SlotId, SlotRef, Tier as Name};
+use protocol::block::{BlockClass, BlockKey, SignedDigest, SlotId, SlotRef, Tier as Name};
+use protocol::disk::DiskOp;
 use protocol::event::{BlockEvent, Holder};
 use protocol::op::slot_index;
 use protocol::time::Time;
@@ -20,7 +21,7 @@ use std::sync::Arc;
 mod tests;
 
 /// A block as a tier is told of it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct NewBlock {
     pub(crate) key: BlockKey,
     /// The block before it; `None` for a prompt's first.
@@ -43,6 +44,24 @@ pub(crate) enum Registered {
     Orphan,
 }
 
+/// What it costs to take a slot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Room {
+    /// Nothing.
+    Free,
+    /// This block goes.
+    Evicts {
+        /// Which.
+        key: BlockKey,
+        /// Whether it has a pin.
+        pinned: bool,
+        /// Whether it was of use here.
+        read: bool,
+    },
+    /// Every block is in use.
+    None,
+}
+
 #[derive(Debug)]
 struct Node {
     key: BlockKey,
@@ -52,6 +71,8 @@ struct Node {
     signed: Option<Box<SignedDigest>>,
     claims: Claims,
     used: u64,
+    /// Whether anybody has used its bytes from here.
+    read: bool,
     age: Option<Time>,
     /// What the ordered sets hold about this block.
     victim: Option<Rank>,
@@ -128,6 +149,47 @@ impl Tier {
         self.node(slot)?.age
     }
 
+    pub(crate) fn tokens(&self, slot: SlotId) -> Option<u32> {
+        Some(self.node(slot)?.tokens)
+    }
+
+    /// Blocks that a session claims.
+    pub(crate) fn of_session(&self, owner: &Owner) -> impl Iterator<Item = SlotId> + '_ {
+        self.sessions.get(owner).into_iter().flatten().copied()
+    }
+
+    /// When the last pin of a block ends.
+    pub(crate) fn pin(&self, slot: SlotId) -> Option<Time> {
+        self.node(slot)?.claims.pin()
+    }
+
+    /// The best that a claim says of a block; `None` without claims.
+    pub(crate) fn class(&self, slot: SlotId) -> Option<BlockClass> {
+        self.node(slot)?.claims.class()
+    }
+
+    /// All that is known of a block, as another tier could be told of it.
+    pub(crate) fn copy(&self, slot: SlotId) -> Option<NewBlock> {
+        let node = self.node(slot)?;
+        let parent = node.parent.and_then(|parent| self.node(parent)).map(|node| node.key);
+        let stamp = Stamp { held: node.claims.held().to_vec(), age: node.age };
+        let (key, tokens, signed) = (node.key, node.tokens, node.signed.clone());
+        Some(NewBlock { key, parent, tokens, signed, stamp })
+    }
+
+    /// What the next [`Self::take`] costs.
+    pub(crate) fn room(&self) -> Room {
+        if self.pool.counts().free > 0 {
+            return Room::Free;
+        }
+        match self.victims.first().and_then(|(rank, slot)| Some((rank, self.node(*slot)?))) {
+            Some((rank, node)) => {
+                Room::Evicts { key: node.key, pinned: rank.pin.is_some(), read: node.read }
+            }
+            None => Room::None,
+        }
+    }
+
     pub(crate) fn available(&self) -> u32 {
         self.pool.available()
     }
@@ -192,16 +254,35 @@ impl Tier {
         self.refresh(slot);
     }
 
+    /// Somebody has used a block's bytes from here.
+    pub(crate) fn mark_read(&mut self, slot: SlotId) {
+        if let Some(node) = node_mut(&mut self.nodes, slot) {
+            node.read = true;
+        }
+        self.touch(slot);
+    }
+
+    /// Leases this slot, if it is free.
+    pub(crate) fn take_at(&mut self, slot: SlotId) -> Option<SlotRef> {
+        self.pool.take_at(slot)
+    }
+
     /// Leases a slot, evicting if needed; `None` when every block is in use.
     pub(crate) fn take(&mut self, out: &mut Vec<Out>) -> Option<SlotRef> {
         if let Some(slot) = self.pool.take() {
             return Some(slot);
         }
-        let (rank, slot) = *self.victims.first()?;
-        self.evicted += 1;
-        self.pins_broken += u64::from(rank.pin.is_some());
-        self.unregister(slot, out);
+        self.evict(out);
         self.pool.take()
+    }
+
+    /// Evicts the block whose turn it is, if there is one.
+    pub(crate) fn evict(&mut self, out: &mut Vec<Out>) {
+        if let Some((rank, slot)) = self.victims.first().copied() {
+            self.evicted += 1;
+            self.pins_broken += u64::from(rank.pin.is_some());
+            self.unregister(slot, out);
+        }
     }
 
     // Changing the tree.
@@ -233,6 +314,7 @@ impl Tier {
             signed: block.signed,
             claims: Claims::default(),
             used: self.uses,
+            read: false,
             age: None,
             victim: None,
             alarm: None,
@@ -379,6 +461,9 @@ impl Tier {
             storage: node.key.storage,
             holder: Holder::from(self.name),
         }));
+        if self.name == Name::Nvme {
+            out.push(Out::Disk(DiskOp::Forget { slot, key: node.key }));
+        }
         self.pool.name(slot, false);
     }
 

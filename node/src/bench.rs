@@ -1,6 +1,7 @@
-//! `bench agents`: fresh nodes per arm, agents over HTTP, one report.
+//! `bench agents`: fresh nodes per arm, agents over HTTP, one report. `bench store`: the NVMe tier
+//! beside others.
 
-use crate::cli::BenchAgents;
+use crate::cli::{BenchAgents, BenchStore};
 use crate::fault::Fault;
 use load::bench::{BenchOptions, bench_agents};
 
@@ -31,6 +32,38 @@ pub(crate) async fn agents(args: &BenchAgents) -> Result<(), Fault> {
         println!("{json}");
     } else {
         println!("{}", report.table());
+    }
+    Ok(())
+}
+
+/// Measures the NVMe tier and prints the report.
+pub(crate) fn store(args: &BenchStore) -> Result<(), Fault> {
+    let sizes: Option<Vec<u64>> = args
+        .kib
+        .iter()
+        .map(|kib| kib.checked_mul(1024).filter(|b| *b > 0 && *b <= 1 << 30))
+        .collect();
+    let sizes = sizes.ok_or_else(|| {
+        Fault::usage("--kib takes sizes from 1 KiB to 1 GiB", "for example --kib 64,1024,4096")
+    })?;
+    let bench = tiers::bench::StoreBench {
+        dir: args.dir.clone(),
+        sizes,
+        bytes: args.mib << 20,
+        rounds: args.rounds,
+        threads: args.threads as usize,
+        records: args.records,
+    };
+    let report =
+        tiers::bench::bench_store(&bench, |text| eprintln!("{text}")).map_err(|error| {
+            Fault::new(error, "name a folder on a disk with room, as in --dir /var/tmp")
+        })?;
+    if args.json {
+        let json = serde_json::to_string_pretty(&report)
+            .map_err(|error| Fault::new(error, "this is a defect; please report it"))?;
+        println!("{json}");
+    } else {
+        print!("{}", report.table());
     }
     Ok(())
 }

@@ -63,6 +63,8 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: BenchCommand,
     },
+    /// Run whole clusters in virtual time, with faults drawn from a seed, and check everything.
+    Sim(SimArgs),
 }
 
 /// Options of a node.
@@ -89,10 +91,10 @@ pub(crate) struct NodeArgs {
     /// Serve HTTP on an address that others can reach, without API keys.
     #[arg(long)]
     pub(crate) insecure_http: bool,
-    /// Engine: embedded, or none for a node that only takes requests.
+    /// Engine: embedded, mock, or none for a node that only takes requests.
     #[arg(long, env = "DYNAMO_ENGINE", value_name = "KIND")]
     pub(crate) engine: Option<String>,
-    /// Model: a name in the model cache, a folder or a GGUF file.
+    /// Model: a name in the model cache, a folder, a GGUF file, or builtin (for the mock engine).
     #[arg(long, env = "DYNAMO_MODEL", value_name = "NAME|PATH")]
     pub(crate) model: Option<String>,
     /// Site of this node.
@@ -185,6 +187,34 @@ pub(crate) enum RouteCommand {
 pub(crate) enum BenchCommand {
     /// Agents (lead, sub-agents, tools, pauses) on fresh nodes, per policy and load.
     Agents(BenchAgents),
+    /// The NVMe tier beside fio and RocksDB BlobDB, in turns on one file system.
+    Store(BenchStore),
+}
+
+/// Options of `bench store`.
+#[derive(Args, Debug)]
+pub(crate) struct BenchStore {
+    /// A folder on the file system to measure; what is made there is removed.
+    #[arg(long, default_value = ".", value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// Sizes of the values in KiB, one arm each.
+    #[arg(long, value_delimiter = ',', default_value = "64,1024,4096", value_name = "KIB")]
+    pub(crate) kib: Vec<u64>,
+    /// MiB written per size, arm and round.
+    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..=65_536))]
+    pub(crate) mib: u64,
+    /// Rounds; all arms take turns in each.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) rounds: u32,
+    /// Threads of each arm.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) threads: u32,
+    /// Records of the restart and look-up figures.
+    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(1..=50_000_000))]
+    pub(crate) records: u32,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Options of `bench agents`.
@@ -209,6 +239,35 @@ pub(crate) struct BenchAgents {
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
     /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Options of `sim`.
+#[derive(Args, Debug)]
+pub(crate) struct SimArgs {
+    /// Nodes, instead of the scenario's.
+    #[arg(long, value_name = "N")]
+    pub(crate) nodes: Option<u32>,
+    /// Virtual seconds with load and faults, instead of the scenario's.
+    #[arg(long, value_name = "N")]
+    pub(crate) seconds: Option<u32>,
+    /// Seed of everything that is random.
+    #[arg(long, default_value_t = 1, value_name = "S")]
+    pub(crate) seed: u64,
+    /// So many seeds, from --seed on.
+    #[arg(long, default_value_t = 1, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) seeds: u64,
+    /// Scenario (TOML); without it one is drawn from the seed.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) scenario: Option<PathBuf>,
+    /// Recorded load (JSON lines), instead of generated agents.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: Option<PathBuf>,
+    /// Placement policy, instead of the scenario's.
+    #[arg(long, value_name = "P")]
+    pub(crate) policy: Option<String>,
+    /// Print JSON: one report, or one a line.
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -53,8 +53,8 @@ pub(crate) async fn status(args: &StatusArgs) -> Result<(), Fault> {
     println!("cluster {}", status["cluster"].as_str().unwrap_or("?"));
     let nothing = Vec::new();
     println!(
-        "{:<10} {:<9} {:<28} {:>7} {:>8} {:>8}  engines",
-        "node", "state", "http", "life", "engine", "dram"
+        "{:<10} {:<9} {:<28} {:>7} {:>8} {:>8} {:>8}  engines",
+        "node", "state", "http", "life", "engine", "dram", "nvme"
     );
     for node in status["nodes"].as_array().unwrap_or(&nothing) {
         let text = |key: &str| node[key].as_str().unwrap_or("?").to_owned();
@@ -74,17 +74,29 @@ pub(crate) async fn status(args: &StatusArgs) -> Result<(), Fault> {
             .collect();
         let me = if node["id"] == status["self"] { "*" } else { "" };
         println!(
-            "{:<10} {:<9} {:<28} {:>7} {:>8} {:>8}  {}",
+            "{:<10} {:<9} {:<28} {:>7} {:>8} {:>8} {:>8}  {}",
             text("id").chars().take(8).collect::<String>() + me,
             text("state"),
             text("http"),
             node["incarnation"],
             node["blocks"]["gpu"],
             node["blocks"]["dram"],
+            node["blocks"]["nvme"],
             if engines.is_empty() { "none".to_owned() } else { engines.join(", ") },
         );
     }
     println!("index: {} entries, {} bytes", status["index"]["entries"], status["index"]["bytes"]);
+    let nvme = &status["nvme"];
+    if let Some(state) = nvme["state"].as_str() {
+        let why = nvme["reason"].as_str().map_or(String::new(), |why| format!(": {why}"));
+        println!(
+            "nvme here: {state}{why}, {} I/O, {} of {} slots, {} bytes",
+            nvme["io"].as_str().unwrap_or("?"),
+            nvme["blocks"],
+            nvme["slots"],
+            nvme["bytes"],
+        );
+    }
     Ok(())
 }
 

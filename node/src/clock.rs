@@ -11,11 +11,27 @@ pub(crate) struct Clock {
     start_ns: u64,
 }
 
+#[cfg(not(test))]
 fn boot_ns() -> u64 {
     let t = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     let secs = u64::try_from(t.tv_sec).unwrap_or(0);
     let nanos = u64::try_from(t.tv_nsec).unwrap_or(0);
     secs.saturating_mul(1_000_000_000).saturating_add(nanos)
+}
+
+/// Tests pause tokio's clock; the node's then stands still with it.
+#[cfg(test)]
+fn boot_ns() -> u64 {
+    static BEGUN: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+    let now = tokio_now();
+    let since = now.saturating_duration_since(*BEGUN.get_or_init(|| now));
+    // Runtimes of other tests may have begun earlier or later.
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Now on tokio's clock, which is std's unless a test has paused it.
+fn tokio_now() -> Instant {
+    tokio::time::Instant::now().into_std()
 }
 
 impl Clock {
@@ -36,13 +52,13 @@ impl Clock {
 
     /// The start on std's clock.
     pub(crate) fn epoch(&self) -> Instant {
-        let now = Instant::now();
+        let now = tokio_now();
         now.checked_sub(Duration::from_nanos(self.now().0)).unwrap_or(now)
     }
 
     /// `time` on tokio's and std's clock.
     pub(crate) fn instant(&self, time: Time) -> Instant {
-        Instant::now() + self.until(time)
+        tokio_now() + self.until(time)
     }
 
     /// Seconds since the Unix epoch.

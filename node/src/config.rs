@@ -1,5 +1,11 @@
 //! One typed configuration, read once at the edge and passed on in parts.
 
+mod mock;
+mod nvme;
+
+pub(crate) use mock::MockSettings;
+pub(crate) use nvme::{NvmeSettings, NvmeSize};
+
 use crate::cli::NodeArgs;
 use crate::fault::Fault;
 use serde::Deserialize;
@@ -17,6 +23,7 @@ pub(crate) struct Config {
     pub(crate) placement: PlacementConfig,
     pub(crate) engine: EngineConfig,
     pub(crate) dram: DramConfig,
+    pub(crate) nvme: NvmeSettings,
     pub(crate) transfer: TransferConfig,
     pub(crate) log: LogConfig,
 }
@@ -85,9 +92,9 @@ pub(crate) struct PlacementConfig {
 #[derive(Deserialize, Debug, Clone)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct EngineConfig {
-    /// Kind: `embedded` or `none`.
+    /// Kind: `embedded`, `mock` or `none`.
     pub(crate) kind: String,
-    /// Model.
+    /// Model; empty takes the kind's own.
     pub(crate) model: String,
     /// Served name; empty takes the model's.
     pub(crate) served_name: String,
@@ -99,6 +106,8 @@ pub(crate) struct EngineConfig {
     pub(crate) max_batch: usize,
     /// Prompt tokens in one step.
     pub(crate) prefill_chunk: usize,
+    /// Of the mock engine.
+    pub(crate) mock: MockSettings,
 }
 
 /// `[dram]`
@@ -110,9 +119,11 @@ pub(crate) struct DramConfig {
 }
 
 /// `[transfer]`
-#[derive(Deserialize, Debug, Clone, Default)]
+#[derive(Deserialize, Debug, Clone)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct TransferConfig {
+    /// Use QUIC over UDP, and TLS-TCP where it does not get through; false uses TLS-TCP only.
+    pub(crate) udp: bool,
     /// Send blocks no faster than this; 0 sends as fast as possible.
     pub(crate) throttle_mb_s: f64,
 }
@@ -166,12 +177,13 @@ impl Default for EngineConfig {
     fn default() -> Self {
         Self {
             kind: "embedded".into(),
-            model: "smollm2-135m-instruct".into(),
+            model: String::new(),
             served_name: String::new(),
             threads: 1,
             kv_tokens: 6144,
             max_batch: 8,
             prefill_chunk: 64,
+            mock: MockSettings::default(),
         }
     }
 }
@@ -179,6 +191,12 @@ impl Default for EngineConfig {
 impl Default for DramConfig {
     fn default() -> Self {
         Self { mib: 256 }
+    }
+}
+
+impl Default for TransferConfig {
+    fn default() -> Self {
+        Self { udp: true, throttle_mb_s: 0.0 }
     }
 }
 
@@ -298,6 +316,13 @@ impl Config {
                 "give --listen and --advertise the port and address that other nodes use",
             );
         }
+        let last = |addr: &SocketAddr| addr.port() == u16::MAX;
+        if last(&self.cluster.listen) || self.cluster.advertise.iter().any(last) {
+            return usage(
+                "65535 cannot be the cluster port: the next number is used too".into(),
+                "give --listen and --advertise a lower port",
+            );
+        }
         if self.cluster.listen.ip().is_unspecified() && self.cluster.advertise.is_empty() {
             return usage(
                 format!("{} does not say how others reach this node", self.cluster.listen),
@@ -310,17 +335,17 @@ impl Config {
     fn check_choices(&self) -> Result<(), Fault> {
         let usage = |message: String, help: &str| Err(Fault::usage(message, help));
         match self.engine.kind.as_str() {
-            "embedded" | "none" => {}
-            kind @ ("mock" | "vllm" | "sglang") => {
+            "embedded" | "mock" | "none" => {}
+            kind @ ("vllm" | "sglang") => {
                 return usage(
                     format!("the engine {kind:?} is not part of this version yet"),
-                    "use --engine embedded, or none",
+                    "use --engine embedded, mock or none",
                 );
             }
             other => {
                 return usage(
                     format!("unknown engine {other:?}"),
-                    "use --engine embedded, or none",
+                    "use --engine embedded, mock or none",
                 );
             }
         }
@@ -364,6 +389,12 @@ impl Config {
                 "leave a key out to use its default",
             );
         }
+        if !(1..=64).contains(&self.nvme.threads) {
+            return usage(
+                "nvme.threads must be from 1 to 64".into(),
+                "leave the key out to use its default; nvme.mib = 0 goes without the tier",
+            );
+        }
         if self.engine.threads == 0 || self.engine.max_batch == 0 || self.engine.prefill_chunk == 0
         {
             return usage(
@@ -372,7 +403,7 @@ impl Config {
                 "leave a key out to use its default",
             );
         }
-        Ok(())
+        self.engine.mock.check()
     }
 }
 

@@ -27,6 +27,7 @@ mod queue;
 mod rim;
 mod run;
 mod serve;
+mod sim;
 mod startup;
 mod status;
 mod switchboard;
@@ -55,8 +56,19 @@ fn main() -> ExitCode {
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
+        Err(fault) if fault.begins_again() => fail(&begin_again(fault)),
         Err(fault) => fail(&fault),
     }
+}
+
+/// Replaces this process by a new one with the same arguments; comes back only when that fails.
+fn begin_again(fault: Fault) -> Fault {
+    use std::os::unix::process::CommandExt;
+    eprintln!("begins anew: {fault}");
+    let Ok(program) = std::env::current_exe() else { return fault };
+    let error = std::process::Command::new(program).args(std::env::args_os().skip(1)).exec();
+    eprintln!("cannot begin anew: {error}");
+    fault
 }
 
 fn fail(fault: &Fault) -> ExitCode {
@@ -76,5 +88,7 @@ async fn run(command: Command) -> Result<(), Fault> {
             client::explain(&client, &request, json).await
         }
         Command::Bench { command: BenchCommand::Agents(args) } => bench::agents(&args).await,
+        Command::Bench { command: BenchCommand::Store(args) } => bench::store(&args),
+        Command::Sim(args) => sim::simulate(&args),
     }
 }

@@ -12,6 +12,8 @@ use protocol::event::MemberState;
 use protocol::prompt::PromptSources;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
+use tiers::nvme::{NvmeState, NvmeStatus};
+use transfer::{PathStats, Via};
 
 /// What the node itself counts; all grow only.
 #[derive(Default)]
@@ -128,11 +130,77 @@ fn store(registry: &mut Registry, stats: &kvstore::Stats) {
     gauge(registry, "peer_reads", "Peers' reads under way", stats.reads as u64);
 }
 
+fn disk(registry: &mut Registry, stats: &kvstore::Counters) {
+    let c = stats;
+    let writes = [
+        ("durable", c.nvme_written),
+        ("failed", c.nvme_write_failed),
+        ("refused_class", c.nvme_refused_class),
+        ("refused_busy", c.nvme_refused_busy),
+        ("refused_pinned", c.nvme_refused_pinned),
+        ("refused_unread", c.nvme_refused_unread),
+        ("skipped", c.nvme_skipped),
+    ];
+    let help = "Blocks for NVMe since start by what became of them";
+    labelled(registry, "nvme_writes", help, "result", writes);
+    let reads = [
+        ("verified", c.nvme_verified),
+        ("corrupt", c.nvme_corrupt),
+        ("failed", c.nvme_failed),
+        ("late", c.nvme_late),
+    ];
+    let help = "Blocks read from NVMe since start by what became of them";
+    labelled(registry, "nvme_reads", help, "result", reads);
+    counter(registry, "nvme_found", "Blocks of an earlier life found on NVMe", c.nvme_found);
+    let staged = "Blocks brought up from NVMe for peers";
+    counter(registry, "nvme_staged", staged, c.read_staged);
+}
+
+fn disk_state(registry: &mut Registry, status: &NvmeStatus) {
+    let quarantined = u64::from(matches!(status.state, NvmeState::Quarantined(_)));
+    gauge(registry, "nvme_quarantined", "1 while the NVMe disk fails", quarantined);
+    counter(registry, "nvme_quarantines", "Times the NVMe disk failed", status.quarantines);
+    gauge(registry, "nvme_bytes", "Bytes of the NVMe tier's data files", status.data_bytes);
+    gauge(registry, "nvme_limit_bytes", "Most bytes of these", status.limit);
+    gauge(registry, "nvme_index_bytes", "Bytes of the NVMe tier's index", status.index_bytes);
+    let written = status.counters.data_bytes;
+    counter(registry, "nvme_written_bytes", "Bytes given to the NVMe disk for blocks", written);
+    counter(
+        registry,
+        "nvme_read_bytes",
+        "Bytes of blocks read from NVMe",
+        status.counters.read_bytes,
+    );
+}
+
+fn paths(registry: &mut Registry, paths: &[PathStats]) {
+    let over = |via: Via| paths.iter().filter(|path| path.via == Some(via)).count() as u64;
+    let count = |of: fn(&PathStats) -> u64| paths.iter().map(of).sum::<u64>();
+    let values = [Via::Quic, Via::TlsTcp].map(|via| (via.name(), over(via)));
+    labelled(registry, "paths", "Peers by the path they were reached over last", "via", values);
+    let held = paths.iter().filter(|path| path.quarantined_ms.is_some()).count() as u64;
+    gauge(registry, "paths_quarantined", "Peers left alone because they failed", held);
+    let blocked = count(|path| path.udp_blocked);
+    counter(registry, "udp_blocked", "Times TLS-TCP was taken because QUIC was silent", blocked);
+    let failures = count(|path| path.failures);
+    counter(
+        registry,
+        "path_failures",
+        "Times a peer did not answer or sent wrong blocks",
+        failures,
+    );
+    let corrupt = count(|path| path.corrupt);
+    counter(registry, "corrupt_blocks", "Blocks of peers that were wrong, and not used", corrupt);
+    let fetched = count(|path| path.fetched_bytes);
+    counter(registry, "fetched_bytes", "Bytes of blocks fetched from peers and verified", fetched);
+}
+
 /// All metrics as text.
 pub(crate) async fn render(node: &Arc<Node>) -> String {
     let mut registry = Registry::with_prefix("dynamo_node");
     requests(&mut registry, &node.tally);
     members(&mut registry, node);
+    paths(&mut registry, &node.transfer.paths());
     let queue = node.queue.waiting();
     gauge(
         &mut registry,
@@ -146,6 +214,10 @@ pub(crate) async fn render(node: &Arc<Node>) -> String {
     gauge(&mut registry, "index_bytes", "Memory of the block index", index.bytes);
     if let Some(stats) = crate::status::store_stats(node).await {
         store(&mut registry, &stats);
+        disk(&mut registry, &stats.counters);
+    }
+    if let Some(status) = crate::status::disk(node).await {
+        disk_state(&mut registry, &status);
     }
     let mut text = String::new();
     match encode(&mut text, &registry) {

@@ -52,9 +52,26 @@ fn locate(name: &str) -> Result<PathBuf, Fault> {
     ))
 }
 
+/// The newcomer's model.
+const FIRST: &str = "smollm2-135m-instruct";
+
+/// Name or path of the configured model.
+pub(crate) fn wanted(config: &EngineConfig) -> &str {
+    match config.model.as_str() {
+        "" if config.is_mock() => Model::BUILTIN,
+        "" => FIRST,
+        model => model,
+    }
+}
+
 /// Reads the configured model. Slow: call it off the async threads.
 pub(crate) fn open(config: &EngineConfig) -> Result<Arc<Model>, Fault> {
-    let path = locate(&config.model)?;
+    let wanted = wanted(config);
+    if wanted == Model::BUILTIN {
+        let help = "this is a defect; please report it";
+        return Model::builtin().map(Arc::new).map_err(|error| Fault::new(error, help));
+    }
+    let path = locate(wanted)?;
     Model::open(&path)
         .map(Arc::new)
         .map_err(|error| Fault::new(format!("{}: {error}", path.display()), "check --model"))

@@ -134,3 +134,6 @@ impl Queue {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -70,7 +70,7 @@ pub(crate) async fn start(
         () = sink.closed() => return Err(Refusal::Gone),
     };
     let run = Run { node: node.clone(), placed: placed.clone(), ticket, arrived };
-    let items = run.submit(prompt).await?;
+    let items = run.submit(prompt, 0).await?;
     node.tasks.spawn(run.follow(prompt.clone(), context, items, sink));
     Ok(())
 }
@@ -84,8 +84,13 @@ struct Run {
 }
 
 impl Run {
-    /// Takes a lease and hands the prompt to the engine.
-    async fn submit(&self, prompt: &Prompt) -> Result<mpsc::Receiver<StreamItem>, Refusal> {
+    /// Takes a lease and hands the prompt to the engine. The last `resumed` of its tokens were
+    /// answered before.
+    async fn submit(
+        &self,
+        prompt: &Prompt,
+        resumed: u32,
+    ) -> Result<mpsc::Receiver<StreamItem>, Refusal> {
         let (sink, items) = mpsc::channel(STREAM_ITEMS);
         let engine = self.placed.plan.prefill.engine;
         let ticket = self.ticket.clone();
@@ -95,6 +100,7 @@ impl Run {
             request: prompt.id,
             grant,
             prompt: prompt.tokens.clone(),
+            resumed,
             sampling: prompt.sampling,
             limits: prompt.limits.clone(),
             priority: prompt.hints.priority,
@@ -145,7 +151,7 @@ impl Run {
                     before = u32::try_from(prompt.tokens.len() - asked).unwrap_or(u32::MAX);
                     prompt.limits.max_tokens = max_tokens.saturating_sub(before).max(1);
                     let again = tokio::select! {
-                        again = self.again(&mut prompt) => again,
+                        again = self.again(&mut prompt, before) => again,
                         () = sink.closed() => return,
                         () = self.node.stop.cancelled() => Err(Refusal::Gone),
                     };
@@ -172,12 +178,16 @@ impl Run {
     }
 
     /// Submits the prompt with the tokens so far.
-    async fn again(&self, prompt: &mut Prompt) -> Result<mpsc::Receiver<StreamItem>, Refusal> {
+    async fn again(
+        &self,
+        prompt: &mut Prompt,
+        resumed: u32,
+    ) -> Result<mpsc::Receiver<StreamItem>, Refusal> {
         tracing::debug!(request = ?prompt.id, tokens = prompt.tokens.len(), "waits for room again");
         let salt = prompt.salt.as_ref();
         let key = self.node.routing_key(&prompt.tenant, salt).ok_or(Refusal::Gone)?;
         prompt.prefix = key.chain(&prompt.prefix, &prompt.tokens);
-        self.submit(prompt).await
+        self.submit(prompt, resumed).await
     }
 }
 

@@ -9,6 +9,7 @@ use protocol::prompt::Refusal;
 use ractor::ActorRef;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use tiers::nvme::NvmeTier;
 use tokio::sync::{mpsc, oneshot};
 use wiring::{Delivery, Input};
 
@@ -49,6 +50,7 @@ pub(crate) struct Switchboard {
     machines: OnceLock<Machines>,
     engines: OnceLock<BTreeMap<EngineId, Arc<dyn Engine>>>,
     releases: OnceLock<BTreeMap<EngineId, mpsc::UnboundedSender<LeaseId>>>,
+    disk: Mutex<Option<Arc<NvmeTier>>>,
     rim: mpsc::Sender<rim::Command>,
     news: mpsc::UnboundedSender<News>,
     fetches: mpsc::UnboundedSender<FetchOrder>,
@@ -91,6 +93,7 @@ impl Switchboard {
             machines: OnceLock::new(),
             engines: OnceLock::new(),
             releases: OnceLock::new(),
+            disk: Mutex::new(None),
             rim,
             news,
             fetches,
@@ -102,6 +105,21 @@ impl Switchboard {
     /// Connects the engines.
     pub(crate) fn connect_engines(&self, engines: BTreeMap<EngineId, Arc<dyn Engine>>) {
         let _ = self.engines.set(engines);
+    }
+
+    /// Connects the NVMe tier.
+    pub(crate) fn connect_disk(&self, tier: Arc<NvmeTier>) {
+        *self.disk.lock().unwrap_or_else(PoisonError::into_inner) = Some(tier);
+    }
+
+    /// The NVMe tier, if there is one.
+    pub(crate) fn disk(&self) -> Option<Arc<NvmeTier>> {
+        self.disk.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Sends the NVMe tier nothing any more.
+    pub(crate) fn disconnect_disk(&self) {
+        *self.disk.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     /// Connects the ways of ended leases: one per engine, at most one message per lease.
@@ -203,6 +221,12 @@ impl Switchboard {
             }
             Delivery::Fetch(op) => drop(self.fetches.send(FetchOrder::Start(op))),
             Delivery::CancelFetch(op) => drop(self.fetches.send(FetchOrder::Cancel(op))),
+            Delivery::Disk(op) => {
+                // Without a tier, at the end, nobody waits for the answer.
+                if let Some(tier) = self.disk() {
+                    tier.submit(op);
+                }
+            }
             Delivery::Granted(grant) => self.answer_lease(grant.lease, Ok(grant)),
             Delivery::Refused(lease, refusal) => self.answer_lease(lease, Err(refusal)),
             Delivery::ReadGranted { read, blocks } => {
@@ -213,3 +237,6 @@ impl Switchboard {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,6 +7,10 @@ use crate::sign::{Keypair, Signature};
 use crate::time::Span;
 use serde::{Deserialize, Serialize};
 
+mod buckets;
+
+pub use buckets::{BUCKETS, BucketDigests, Buckets, BucketsWanted, bucket_of};
+
 /// Tokens per index granule: only prefixes that end at a multiple are gossiped. The node itself
 /// is exact to the block.
 pub const INDEX_GRANULE: u32 = 64;
@@ -146,10 +150,24 @@ impl SetDigest {
         u128::from_le_bytes(short)
     }
 
+    /// Digest of a set of one entry.
+    pub fn of(origin: &NodeId, holder: Holder, storage: StorageId, prefix: PrefixHash) -> Self {
+        Self { count: 1, mix: Self::term(origin, holder, storage, prefix) }
+    }
+
+    /// Digest of this set and another one that has no entry of it.
+    pub fn plus(self, other: Self) -> Self {
+        Self { count: self.count.wrapping_add(other.count), mix: self.mix.wrapping_add(other.mix) }
+    }
+
+    /// Digest of this set without another one that is a part of it.
+    pub fn minus(self, other: Self) -> Self {
+        Self { count: self.count.wrapping_sub(other.count), mix: self.mix.wrapping_sub(other.mix) }
+    }
+
     /// Counts an entry in. The caller calls it once per entry that was not held before.
     pub fn add(&mut self, origin: &NodeId, holder: Holder, storage: StorageId, prefix: PrefixHash) {
-        self.count = self.count.wrapping_add(1);
-        self.mix = self.mix.wrapping_add(Self::term(origin, holder, storage, prefix));
+        *self = self.plus(Self::of(origin, holder, storage, prefix));
     }
 
     /// Counts an entry out that was held.
@@ -160,8 +178,7 @@ impl SetDigest {
         storage: StorageId,
         prefix: PrefixHash,
     ) {
-        self.count = self.count.wrapping_sub(1);
-        self.mix = self.mix.wrapping_sub(Self::term(origin, holder, storage, prefix));
+        *self = self.minus(Self::of(origin, holder, storage, prefix));
     }
 }
 
@@ -282,6 +299,17 @@ impl Heartbeat {
         bytes.extend(crate::wire::encode(&fields).unwrap_or_default());
         bytes
     }
+}
+
+/// Its author has not heard of a member for too long.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug)]
+pub struct Suspicion {
+    /// Who is silent.
+    pub subject: NodeId,
+    /// In which life.
+    pub incarnation: Incarnation,
+    /// The last of its heartbeats that the author knows; 0 for none. A later one refutes.
+    pub beat: u64,
 }
 
 /// How to reach a node.

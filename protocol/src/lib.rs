@@ -2,11 +2,13 @@
 //!
 //! Everything that two crates must agree on is named here: who ([`id`]), when ([`time`]), what
 //! ([`hash`], [`block`], [`prompt`]), what is told ([`event`], [`wire`]), what is to be done
-//! ([`op`], [`plan`]) and who may belong ([`sign`], [`trust`]). Knows no sockets, clocks or policy.
+//! ([`op`], [`disk`], [`plan`]) and who may belong ([`sign`], [`trust`]). Knows no sockets, clocks or
+//! policy.
 //!
 //! Start at [`prompt::Prompt`] and follow the path Request → Prompt → Placed → Lease → Stream.
 
 pub mod block;
+pub mod disk;
 pub mod event;
 pub mod hash;
 pub mod id;

@@ -1,6 +1,8 @@
 use super::*;
 use proptest::prelude::*;
 
+mod model;
+
 impl Pool {
     /// (leases, holds, named) of a slot.
     pub(crate) fn uses(&self, slot: SlotId) -> (u32, u32, bool) {

@@ -3,9 +3,14 @@
 use super::*;
 
 mod audit;
+mod disk;
 mod endings;
+mod leases;
+mod nvme;
 mod offloading;
 mod onboarding;
 mod parts;
+mod prefetch;
 mod random;
+mod staging;
 mod world;

@@ -6,6 +6,8 @@ use protocol::hash::PrefixHash;
 use protocol::id::{SessionId, TenantId};
 use protocol::time::Span;
 
+mod model;
+
 impl Tier {
     /// Every structure agrees with every other.
     pub(crate) fn audit(&self) {

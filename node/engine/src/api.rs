@@ -50,6 +50,9 @@ pub struct Job {
     pub grant: Grant,
     /// The whole prompt; at least one token.
     pub prompt: Vec<Token>,
+    /// Tokens at the prompt's end that earlier runs of the same request answered. Says nothing to an
+    /// engine that computes; one that plays a script goes on after them.
+    pub resumed: u32,
     /// How to choose tokens.
     pub sampling: Sampling,
     /// When to stop.

@@ -1,9 +1,10 @@
-//! I/O: the [`Engine`] trait, and the embedded engine.
+//! I/O: the [`Engine`] trait, the embedded engine, and the mock engine.
 //!
 //! An engine takes [`Job`]s (token ids in, a lease on slots, a channel out), runs them together and
 //! tells the block manager which blocks it sealed. It never sees text, peers or the index, never
 //! frees a slot, and never blocks a caller. [`Embedded`] is a decoder of its own for Llama and
-//! Qwen3 on the CPU, on one OS thread.
+//! Qwen3 on the CPU, on one OS thread; [`MockEngine`] is the pure machine of `mock` on one, which
+//! computes nothing but takes as long.
 //!
 //! Invariants: a sequence's logits have equal bits however its prompt is cut into chunks, whatever
 //! runs beside it, and whether its blocks were computed, reused or imported; a shared slot is never
@@ -21,6 +22,7 @@ mod embedded;
 mod inbox;
 mod math;
 mod meter;
+mod mock_engine;
 mod outlet;
 mod pool;
 mod sampler;
@@ -30,4 +32,5 @@ mod worker;
 
 pub use api::{Engine, EngineError, Health, Job};
 pub use embedded::{Embedded, EmbeddedConfig};
+pub use mock_engine::{MockConfig, MockEngine, ScriptError, Scripts, Timing};
 pub use pool::storage_namespace;

@@ -59,16 +59,24 @@ pub struct Config {
     pub heartbeat_every: Span,
     /// Silence after which a member is unroutable (2 s).
     pub suspect_after: Span,
-    /// Silence after which a member is dead (4 s).
+    /// Silence after which a member is dead whose stream was closed and is not to be had again
+    /// (4 s; half of the suspicion more while nobody confirms it).
     pub dead_after: Span,
+    /// How long a silent member is only suspect while its stream stands (12 s; twice that while
+    /// nobody confirms it): longer than any stall that a living machine is granted.
+    pub patience: Span,
     /// Silence after which a dead member's entries go (10 min).
     pub forget_after: Span,
     /// Own batches kept for repair: ten minutes and more of a busy node.
     pub keep_own: Keep,
     /// Batches kept of each other origin, for those whom the origin itself cannot reach.
     pub keep_others: Keep,
+    /// Bytes per second that all sets handed out together may take (32 MiB/s).
+    pub donate_bytes_s: u64,
     /// Seed of the machine's random choices.
     pub seed: u64,
+    /// For tests: a seed of rare bad luck inside the machine (see `buggify.rs`). Off by default.
+    pub buggify: Option<u64>,
 }
 
 impl Config {
@@ -92,10 +100,13 @@ impl Config {
             heartbeat_every: Span::millis(500),
             suspect_after: Span::secs(2),
             dead_after: Span::secs(4),
+            patience: Span::secs(12),
             forget_after: Span::secs(600),
             keep_own: Keep { count: 16_384, bytes: 64 << 20 },
             keep_others: Keep { count: 1024, bytes: 2 << 20 },
+            donate_bytes_s: 32 << 20,
             seed,
+            buggify: None,
         }
     }
 

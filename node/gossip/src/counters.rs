@@ -37,12 +37,26 @@ pub struct Counters {
     pub snapshots_learned: u64,
     /// Snapshots refused: not asked for, of another life, or incomplete.
     pub snapshots_refused: u64,
+    /// Buckets asked for.
+    pub bucket_wants: u64,
+    /// Answers with buckets sent.
+    pub buckets_served: u64,
+    /// Answers with buckets taken over.
+    pub buckets_learned: u64,
+    /// Parts refused: not asked for, out of order, or contradicting the origin.
+    pub buckets_refused: u64,
+    /// Bytes of sets and buckets sent, about.
+    pub donated_bytes: u64,
     /// An origin's signed digest and the set told for it differ.
     pub digest_mismatch: u64,
     /// Times this node was itself stalled, so that silence of others did not count.
     pub stalls: u64,
     /// Members that became suspect.
     pub suspicions: u64,
+    /// Suspicions told to others.
+    pub accusations: u64,
+    /// Suspicions of this node or of others that were contradicted with proof.
+    pub refutations: u64,
     /// Members that became dead.
     pub deaths: u64,
     /// Certificates refused: not the issuer's, run out, or no room.

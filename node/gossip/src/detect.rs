@@ -1,33 +1,44 @@
 //! The failure detector: who is heard, who is suspect, who is dead.
 //!
-//! First form: silence in local time, with this node's own stalls taken out, and probes (direct,
-//! then through others) before silence turns into suspicion.
+//! A member is heard by its signed heartbeats (on the topic, or passed on), by any frame on its own
+//! stream, and by an answer to a probe, its own or a helper's. Silence is measured in local time
+//! with this node's own stalls taken out, and every limit is stretched by its own ill health
+//! ([`crate::health`]). Silence makes a member *suspect*: nothing is placed there, its entries
+//! stay, and it is back at its first word. Only when the suspicion runs out it is *dead*; its
+//! entries go minutes later, or with its next life.
+//!
+//! How long a suspicion lasts depends on what else is known. A stalled machine keeps its streams
+//! open, so a silent member whose stream stands is given [`crate::Config::patience`]; a stream that
+//! the other kernel closed, and that cannot be had again, is the mark of a process that is gone.
 
-use crate::config::PROBES_MAX;
 use crate::door::Out;
 use crate::machine::Gossip;
 use crate::members::Member;
+use crate::suspect::CONFIRMATIONS;
 use protocol::event::MemberState;
 use protocol::id::{Incarnation, NodeId};
 use protocol::time::{Span, Time};
-use protocol::wire::gossip::Direct;
 
 /// A lost stream makes a member suspect after so much silence.
 const CUT_SILENCE: Span = Span::secs(1);
-/// Others who are asked to probe a suspect.
-const HELPERS: usize = 3;
 /// Being called later than this counts as a stall of this node's own.
 const STALL_MIN: Span = Span::millis(200);
-/// Between two probes of one silent member.
-const PROBE_EVERY: Span = Span::millis(500);
+/// Independent suspicions of others that halve the silence allowed.
+const CONFIRMED: usize = 2;
+/// Fewer peers than this say nothing of this node's own health.
+const CROWD: usize = 3;
 
-/// A probe under way.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Probe {
-    subject: NodeId,
-    /// Who asked for it, and under which nonce.
-    asker: Option<(NodeId, u64)>,
-    sent: Time,
+/// How much of the way from the longest to the shortest suspicion `count` of `CONFIRMATIONS`
+/// confirmations go, in thousandths: log(count + 1) / log(expected + 1), as in Lifeguard.
+fn shortened(count: usize, expected: usize) -> u64 {
+    match (count.min(expected), expected.min(CONFIRMATIONS)) {
+        (_, 0) => 1000,
+        (0, _) => 0,
+        (1, 2) => 631,
+        (1, 3) => 500,
+        (2, 3) => 792,
+        _ => 1000,
+    }
 }
 
 impl Gossip {
@@ -41,11 +52,13 @@ impl Gossip {
         let fresh = now.since(self.due.max(self.stall_credited));
         if self.stall_credited <= self.due {
             self.counters.stalls += 1;
+            self.health.worse(now, 1 + late.0 / Span::secs(1).0);
         }
         self.stall_credited = now;
         let doubted = |m: &&mut Member| m.is_live() || m.state == MemberState::Suspect;
         for member in self.members.values_mut().filter(doubted) {
             member.heard = (member.heard + fresh).min(now);
+            member.suspect_since = member.suspect_since.map(|since| (since + fresh).min(now));
         }
     }
 
@@ -60,6 +73,7 @@ impl Gossip {
         member.heard = now;
         member.ever_heard = true;
         member.forgotten = false;
+        member.accusers.clear();
         if !member.is_live() {
             member.line.dial_soon(now);
         }
@@ -71,21 +85,44 @@ impl Gossip {
         }
     }
 
+    /// Silence that makes a member suspect, for a healthy observer.
+    pub(crate) fn silence_allowed(&self, member: &Member) -> Span {
+        if member.line.cut {
+            CUT_SILENCE.min(self.config.suspect_after)
+        } else if member.accusers.len() >= CONFIRMED {
+            Span(self.config.suspect_after.0 / 2)
+        } else {
+            self.config.suspect_after
+        }
+    }
+
+    /// How long a suspicion of a member lasts.
+    fn suspicion(&self, member: &Member) -> Span {
+        let known_gone = self.config.dead_after.0.saturating_sub(self.config.suspect_after.0);
+        let (least, most) = if member.line.cut || !member.ever_heard {
+            (known_gone, known_gone + known_gone / 2)
+        } else {
+            (self.config.patience.0, self.config.patience.0.saturating_mul(2))
+        };
+        let expected = self.live_peers().take(CONFIRMATIONS).count();
+        let share = shortened(member.accusers.len(), expected);
+        let left = (most - least) / 1000 * (1000 - share);
+        self.health.stretch(Span(least + left))
+    }
+
     fn verdict(&self, now: Time, member: &Member) -> MemberState {
         let silence = now.since(member.heard);
         if member.state == MemberState::Left {
-            MemberState::Left
-        } else if silence >= self.config.dead_after {
-            MemberState::Dead
-        } else if silence >= self.config.suspect_after
-            || !member.ever_heard
-            || (member.line.cut && silence >= CUT_SILENCE)
-        {
-            MemberState::Suspect
-        } else if member.beat.as_ref().is_some_and(|beat| beat.draining) {
-            MemberState::Draining
-        } else {
-            MemberState::Alive
+            return MemberState::Left;
+        }
+        if member.ever_heard && silence < self.health.stretch(self.silence_allowed(member)) {
+            let draining = member.beat.as_ref().is_some_and(|beat| beat.draining);
+            return if draining { MemberState::Draining } else { MemberState::Alive };
+        }
+        match member.suspect_since {
+            Some(_) if member.state == MemberState::Dead => MemberState::Dead,
+            Some(since) if now.since(since) >= self.suspicion(member) => MemberState::Dead,
+            _ => MemberState::Suspect,
         }
     }
 
@@ -95,7 +132,10 @@ impl Gossip {
             return false;
         };
         let (was, is) = (member.state, self.verdict(now, member));
-        if was == is {
+        let back = matches!(is, MemberState::Alive | MemberState::Draining)
+            && matches!(was, MemberState::Suspect | MemberState::Dead);
+        // A longer limit is no sign of life.
+        if was == is || (back && member.heard < now) {
             return false;
         }
         match is {
@@ -107,15 +147,21 @@ impl Gossip {
             return false;
         };
         member.state = is;
+        member.suspect_since = match is {
+            MemberState::Suspect => Some(now),
+            MemberState::Dead => member.suspect_since,
+            _ => None,
+        };
         out.push(Out::Member(Box::new(member.view())));
         if is == MemberState::Suspect {
-            self.ask_helpers(now, node, out);
+            self.accuse(*node);
         }
         true
     }
 
     /// Judges all members, probes the silent, and forgets the long dead.
     pub(crate) fn sweep_members(&mut self, now: Time, out: &mut Vec<Out>) {
+        self.feel(now);
         let nodes: Vec<NodeId> = self.members.keys().copied().collect();
         for node in &nodes {
             self.judge(now, node, out);
@@ -133,89 +179,24 @@ impl Gossip {
                 member.replica = crate::replica::Replica::new(self.config.keep_others);
             }
         }
-        let expired = self.config.dead_after;
-        self.probes.retain(|_, probe| now.since(probe.sent) < expired);
+        self.tell_suspicions(out);
+        self.expire_probes(now);
     }
 
-    /// Asks a member directly before its silence gets long enough for suspicion: heartbeats on the
-    /// topic may be lost.
-    fn probe_silent(&mut self, now: Time, node: &NodeId, out: &mut Vec<Out>) {
+    /// When most of those with whom a stream stands are silent at once, it is likelier this node.
+    fn feel(&mut self, now: Time) {
         let half = Span(self.config.suspect_after.0 / 2);
-        let due = self.members.get(node).is_some_and(|member| {
-            member.is_ready()
-                && matches!(
-                    member.state,
-                    MemberState::Alive | MemberState::Draining | MemberState::Suspect
-                )
-                && now.since(member.heard) >= half
-        });
-        let asked = self
-            .probes
-            .values()
-            .any(|p| p.subject == *node && p.asker.is_none() && now.since(p.sent) < PROBE_EVERY);
-        if due && !asked {
-            self.probe(now, *node, None, out);
+        let (mut near, mut silent) = (0usize, 0usize);
+        for member in self.members.values() {
+            let counts =
+                member.is_ready() && !matches!(member.state, MemberState::Left | MemberState::Dead);
+            near += usize::from(counts);
+            silent += usize::from(counts && now.since(member.heard) >= half);
         }
-    }
-
-    fn probe(
-        &mut self,
-        now: Time,
-        subject: NodeId,
-        asker: Option<(NodeId, u64)>,
-        out: &mut Vec<Out>,
-    ) {
-        if self.probes.len() < PROBES_MAX {
-            let nonce = self.random(u64::MAX);
-            self.probes.insert(nonce, Probe { subject, asker, sent: now });
-            out.push(Out::Direct { to: subject, frame: Direct::Probe { nonce } });
-        }
-    }
-
-    /// A member became suspect: perhaps only the path to it is broken.
-    fn ask_helpers(&mut self, now: Time, subject: &NodeId, out: &mut Vec<Out>) {
-        let mut helpers: Vec<NodeId> = self.live_peers().filter(|node| node != subject).collect();
-        for _ in 0..HELPERS.min(helpers.len()) {
-            if self.probes.len() >= PROBES_MAX {
-                return;
-            }
-            let pick = usize::try_from(self.random(helpers.len() as u64)).unwrap_or(0);
-            let helper = helpers.swap_remove(pick);
-            let nonce = self.random(u64::MAX);
-            self.probes.insert(nonce, Probe { subject: *subject, asker: None, sent: now });
-            let frame = Direct::ProbeFor { subject: *subject, nonce };
-            out.push(Out::Direct { to: helper, frame });
-        }
-    }
-
-    /// A peer asks whether `subject` is there.
-    pub(crate) fn probe_for(
-        &mut self,
-        now: Time,
-        from: NodeId,
-        subject: NodeId,
-        nonce: u64,
-        out: &mut Vec<Out>,
-    ) {
-        if subject == self.node {
-            out.push(Out::Direct { to: from, frame: Direct::Ack { nonce } });
-        } else if self.members.get(&subject).is_some_and(Member::is_ready) {
-            self.probe(now, subject, Some((from, nonce)), out);
-        }
-    }
-
-    /// An answer to a probe. Of a third party it comes only from a helper that was asked: no one
-    /// else knows the nonce.
-    pub(crate) fn acked(&mut self, now: Time, from: NodeId, nonce: u64, out: &mut Vec<Out>) {
-        let Some(probe) = self.probes.remove(&nonce) else {
-            return;
-        };
-        match probe.asker {
-            Some((asker, nonce)) if probe.subject == from => {
-                out.push(Out::Direct { to: asker, frame: Direct::Ack { nonce } });
-            }
-            Some(_) => {}
-            None => self.heard(now, &probe.subject, false, out),
+        if near >= CROWD && silent * 2 > near {
+            self.health.lonely(now);
+        } else {
+            self.health.ease(now);
         }
     }
 }

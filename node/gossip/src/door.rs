@@ -1,6 +1,9 @@
 //! What goes into the machine and what comes out.
 
-use protocol::event::{BlockEvent, Contact, EngineReport, EventBatch, MemberView, Seq, Snapshot};
+use protocol::event::{
+    BlockEvent, BucketDigests, Buckets, BucketsWanted, Contact, EngineReport, EventBatch,
+    MemberView, Seq, Snapshot,
+};
 use protocol::id::{Incarnation, NodeId};
 use protocol::trust::{MemberCert, UnixTime};
 use protocol::wire::gossip::{Direct, Published};
@@ -64,6 +67,15 @@ pub enum In {
         incarnation: Incarnation,
         /// After which batch.
         seq: Seq,
+        /// What the index holds there.
+        buckets: BucketDigests,
+    },
+    /// Answer to [`Out::CutBuckets`].
+    BucketsCut {
+        /// For whom.
+        to: NodeId,
+        /// `None` where the index cannot help.
+        buckets: Option<Box<Buckets>>,
     },
     /// The wall clock, a few times a minute; only certificates look at it.
     WallClock(UnixTime),
@@ -90,13 +102,31 @@ pub enum Out {
     Learn(Box<EventBatch>),
     /// For the index: replaces the origin's set; batches after the watermark follow.
     LearnSnapshot(Box<Snapshot>),
-    /// For the index: cut the sets of `origin`, or of all others that it knows, and answer with
-    /// [`In::SnapshotCut`]. Never asked for this node's own set.
+    /// For the index: replaces some buckets of the origin's set as it was at their watermark, and
+    /// applies `later` again: all that came after it up to the last batch learned. The place from
+    /// which batches continue stays.
+    LearnBuckets {
+        /// The buckets, all parts in one.
+        buckets: Box<Buckets>,
+        /// In order, without a gap.
+        later: Vec<EventBatch>,
+    },
+    /// For the index: cut these sets and answer with [`In::SnapshotCut`]. Never this node's own.
     CutSnapshot {
+        /// Who wants them.
+        to: NodeId,
+        /// Whose; at least one.
+        origins: Vec<NodeId>,
+    },
+    /// For the index: cut what differs from what a peer has, and answer with [`In::BucketsCut`].
+    /// Never of this node's own set.
+    CutBuckets {
         /// Who wants it.
         to: NodeId,
-        /// Whose; `None` for all but this node's own.
-        origin: Option<NodeId>,
+        /// What it has, and of whom.
+        wanted: Box<BucketsWanted>,
+        /// The origin's batches after the peer's place, up to the last one learned.
+        later: Vec<EventBatch>,
     },
     /// For the index: the entries of that life go now.
     Forget {

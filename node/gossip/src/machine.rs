@@ -1,14 +1,19 @@
 //! The machine: its state, its one door, its clock.
 
+use crate::buggify::Buggify;
 use crate::config::Config;
 use crate::counters::Counters;
-use crate::detect::Probe;
+use crate::donate::Donations;
 use crate::door::{In, Out};
+use crate::health::Health;
 use crate::members::Member;
 use crate::own::OwnLog;
+use crate::probe::Probe;
 use crate::snapshots::Bootstrap;
 use crate::twin::Echoes;
-use protocol::event::{BlockEvent, Contact, EngineReport, Heartbeat, MemberState, MemberView};
+use protocol::event::{
+    BlockEvent, Contact, EngineReport, Heartbeat, MemberState, MemberView, Suspicion,
+};
 use protocol::id::{Incarnation, NodeId};
 use protocol::machine::Machine;
 use protocol::time::{Span, Time};
@@ -38,6 +43,9 @@ pub struct Gossip {
     pub(crate) own: OwnLog,
     pub(crate) members: BTreeMap<NodeId, Member>,
     pub(crate) wall: UnixTime,
+    /// When that was told, and since when the clock tells something far from it.
+    pub(crate) wall_at: Time,
+    pub(crate) jumped: Option<Time>,
     pub(crate) counters: Counters,
     pub(crate) echoes: Echoes,
     pub(crate) probes: BTreeMap<u64, Probe>,
@@ -49,6 +57,14 @@ pub struct Gossip {
     /// The deadline as last told: being called much later is a stall.
     pub(crate) due: Time,
     pub(crate) stall_credited: Time,
+    pub(crate) health: Health,
+    /// Suspicions to be told at the next sweep.
+    pub(crate) accused: Vec<Suspicion>,
+    pub(crate) donations: Donations,
+    pub(crate) luck: Buggify,
+    /// The newest own heartbeat, and when it was made.
+    pub(crate) last_beat: Option<Box<Heartbeat>>,
+    pub(crate) beat_told: Time,
     report: Report,
     beat: u64,
     beat_at: Time,
@@ -69,6 +85,8 @@ impl Gossip {
             own,
             members: BTreeMap::new(),
             wall: UnixTime(0),
+            wall_at: now,
+            jumped: None,
             counters: Counters::default(),
             echoes: Echoes::default(),
             probes: BTreeMap::new(),
@@ -77,6 +95,12 @@ impl Gossip {
             flush_at: None,
             due: now,
             stall_credited: Time::ZERO,
+            health: Health::default(),
+            accused: Vec::new(),
+            donations: Donations::default(),
+            luck: Buggify::new(config.buggify),
+            last_beat: None,
+            beat_told: Time::ZERO,
             report: Report::default(),
             beat: 0,
             beat_at: now + phase,
@@ -145,7 +169,7 @@ impl Gossip {
         }
     }
 
-    fn publish_heartbeat(&mut self, now: Time, out: &mut Vec<Out>) {
+    pub(crate) fn publish_heartbeat(&mut self, now: Time, out: &mut Vec<Out>) {
         self.beat += 1;
         self.beat_at = now + self.config.heartbeat_every;
         let (head, digest) = self.own.head();
@@ -163,6 +187,8 @@ impl Gossip {
             signature: self.config.keypair.sign(b""),
         };
         beat.signature = self.config.keypair.sign(&beat.signed_bytes());
+        self.beat_told = now;
+        self.last_beat = Some(Box::new(beat.clone()));
         out.push(Out::Publish(Published::Heartbeat(Box::new(beat))));
     }
 
@@ -200,9 +226,11 @@ impl Gossip {
             Direct::WantSnapshot { origin } => self.serve_snapshot(now, from, origin, out),
             Direct::Snapshots(snapshots) => self.snapshots(now, from, snapshots, out),
             Direct::Goodbye { incarnation } => self.goodbye(from, incarnation, out),
-            Direct::Probe { nonce } => {
-                out.push(Out::Direct { to: from, frame: Direct::Ack { nonce } });
-            }
+            Direct::WantBuckets(wanted) => self.serve_buckets(now, from, wanted, out),
+            Direct::Buckets(part) => self.buckets(now, from, *part, out),
+            Direct::Heard(beat) => self.heartbeat(now, beat, out),
+            Direct::Suspects(suspicions) => self.suspected(now, from, suspicions, out),
+            Direct::Probe { nonce } => self.probed(from, nonce, out),
             Direct::Ack { nonce } => self.acked(now, from, nonce, out),
             Direct::ProbeFor { subject, nonce } => {
                 self.probe_for(now, from, subject, nonce, out);
@@ -244,11 +272,16 @@ impl Gossip {
             }
             In::Admitted(cert) => self.admit(now, cert, Contact::default(), true, out),
             In::Known { cert, contact } => self.admit(now, cert, contact, false, out),
-            In::SnapshotCut { to, snapshots } => self.snapshot_cut(to, snapshots, out),
-            In::Diverged { origin, incarnation, seq } => {
-                self.diverged(now, (origin, incarnation), seq);
+            In::SnapshotCut { to, snapshots } => self.snapshot_cut(to, snapshots),
+            In::BucketsCut { to, buckets } => {
+                if let Some(buckets) = buckets {
+                    self.send_buckets(to, *buckets);
+                }
             }
-            In::WallClock(wall) => self.wall_clock(wall, out),
+            In::Diverged { origin, incarnation, seq, buckets } => {
+                self.diverged(now, (origin, incarnation), seq, &buckets);
+            }
+            In::WallClock(wall) => self.wall_clock(now, wall, out),
             In::Reborn(incarnation) => self.reborn(now, incarnation, out),
             In::Leave => {
                 self.flush(out);
@@ -261,7 +294,8 @@ impl Gossip {
 
     fn next(&self) -> Time {
         let flush = self.flush_at.unwrap_or(self.sweep_at);
-        self.beat_at.min(self.sweep_at).min(flush)
+        let donate = self.donations.due(self.config.donate_bytes_s).unwrap_or(self.sweep_at);
+        self.beat_at.min(self.sweep_at).min(flush).min(donate)
     }
 }
 
@@ -280,6 +314,7 @@ impl Machine for Gossip {
         }
         self.note_stall(now);
         self.take(now, input, outbox);
+        self.donate(now, outbox);
         // While a tick is overdue this stays in the past, so the stall goes on being measured.
         self.due = self.next();
     }
@@ -301,9 +336,11 @@ impl Machine for Gossip {
             self.sweep_members(now, outbox);
             self.sweep_donor(now, outbox);
             self.sweep_gaps(now, outbox);
+            self.sweep_repairs(now, outbox);
             self.dial(now, outbox);
             self.repeat_hellos(now, outbox);
         }
+        self.donate(now, outbox);
         self.due = self.next();
     }
 

@@ -7,14 +7,20 @@ use crate::peers::Line;
 use crate::replica::Replica;
 use protocol::event::{Contact, Heartbeat, MemberState, MemberView, Seq};
 use protocol::id::{Incarnation, NodeId};
-use protocol::time::Time;
+use protocol::time::{Span, Time};
 use protocol::trust::{MemberCert, UnixTime};
 use protocol::wire::gossip::Direct;
+use std::collections::BTreeSet;
 
 /// Longest host name, URL or label that a member may state, in bytes.
 const TEXT_MAX: usize = 256;
 /// Addresses, labels or engines of one member.
 const LIST_MAX: usize = 64;
+
+/// A wall clock that differs so much from what it should be has jumped, in seconds.
+const JUMP_SECONDS: u64 = 3600;
+/// How long it must stay there to be believed.
+const JUMP_HELD: Span = Span::secs(600);
 
 /// What is known of another member.
 #[derive(Debug)]
@@ -28,6 +34,12 @@ pub(crate) struct Member {
     /// When it was last heard; for one never heard, when it became known.
     pub(crate) heard: Time,
     pub(crate) ever_heard: bool,
+    pub(crate) suspect_since: Option<Time>,
+    /// Others who have not heard it either; as many as count.
+    pub(crate) accusers: BTreeSet<NodeId>,
+    /// When it was last probed, and others last asked to.
+    pub(crate) asked: Time,
+    pub(crate) asked_others: Time,
     /// Its newest heartbeat in this life.
     pub(crate) beat: Option<Box<Heartbeat>>,
     /// Its entries were given up after a long silence.
@@ -49,6 +61,10 @@ impl Member {
             state: MemberState::Suspect,
             heard: now,
             ever_heard: false,
+            suspect_since: Some(now),
+            accusers: BTreeSet::new(),
+            asked: Time::ZERO,
+            asked_others: Time::ZERO,
             beat: None,
             forgotten: false,
             twins: false,
@@ -190,9 +206,22 @@ impl Gossip {
             .collect()
     }
 
-    /// Moves the wall clock; certificates that ran out end membership.
-    pub(crate) fn wall_clock(&mut self, wall: UnixTime, out: &mut Vec<Out>) {
-        self.wall = wall;
+    /// Takes the wall clock; certificates that ran out end membership. A clock that jumps is not
+    /// believed before it has stood by its word for [`JUMP_HELD`]: a wrong clock of this node must
+    /// not cost it all its members.
+    pub(crate) fn wall_clock(&mut self, now: Time, told: UnixTime, out: &mut Vec<Out>) {
+        let passed = now.since(self.wall_at).0 / Span::secs(1).0;
+        let expected = UnixTime(self.wall.0.saturating_add(passed));
+        let jumped = self.wall.0 > 0 && told.0.abs_diff(expected.0) > JUMP_SECONDS;
+        let since = if jumped { *self.jumped.get_or_insert(now) } else { now };
+        let held = jumped && now.since(since) < JUMP_HELD;
+        if !held {
+            self.jumped = None;
+        }
+        let wall = if held { expected } else { told };
+        if !held || passed > 0 {
+            (self.wall, self.wall_at) = (wall, now);
+        }
         let expired: Vec<NodeId> = self
             .members
             .iter()
@@ -230,13 +259,14 @@ impl Gossip {
         member.life_proven = true;
         if member.state == MemberState::Left {
             member.state = MemberState::Suspect;
+            member.suspect_since = Some(now);
             member.heard = now;
         }
         out.push(Out::Member(Box::new(member.view())));
         true
     }
 
-    /// Handles a heartbeat from the topic.
+    /// Handles a heartbeat, from the topic or passed on.
     pub(crate) fn heartbeat(&mut self, now: Time, beat: Box<Heartbeat>, out: &mut Vec<Out>) {
         let node = beat.node;
         let genuine = |beat: &Heartbeat| beat.signature.verify(&beat.node, &beat.signed_bytes());
@@ -273,11 +303,13 @@ impl Gossip {
         if !settled || member.state == MemberState::Left {
             return;
         }
-        if member.replica.heartbeat(&beat) {
-            self.counters.digest_mismatch += 1;
-        }
+        let contradicted = member.replica.heartbeat(&beat);
         member.contact = beat.contact.clone();
         member.beat = Some(beat);
+        if contradicted {
+            self.counters.digest_mismatch += 1;
+            self.blame_giver(now, &node);
+        }
         self.heard(now, &node, true, out);
         self.note_gap(now, &node);
     }

@@ -5,7 +5,8 @@ use crate::ring::Ring;
 use crate::runs::Runs;
 use protocol::block::StorageId;
 use protocol::event::{
-    BlockEvent, EventBatch, EventRun, Holder, INDEX_GRANULE, Seq, SetDigest, Snapshot,
+    BlockEvent, BucketDigests, Buckets, EventBatch, EventRun, Holder, INDEX_GRANULE, Seq,
+    SetDigest, Snapshot, bucket_of,
 };
 use protocol::hash::PrefixHash;
 use protocol::id::{Incarnation, NodeId};
@@ -32,6 +33,7 @@ pub(crate) struct OwnLog {
     order: u64,
     /// Of `held`, so ahead of the last batch while changes wait.
     digest: SetDigest,
+    buckets: BucketDigests,
     runs: Runs,
     /// Batches that are full but not yet signed, each with the digest after it.
     full: VecDeque<(Vec<EventRun>, SetDigest)>,
@@ -53,6 +55,7 @@ impl OwnLog {
             held: BTreeMap::new(),
             order: 0,
             digest: SetDigest::default(),
+            buckets: BucketDigests::default(),
             runs: Runs::default(),
             full: VecDeque::new(),
             head: Seq(0),
@@ -98,7 +101,9 @@ impl OwnLog {
         }
         self.order += 1;
         self.held.insert(key, Held { tokens, order: self.order });
-        self.digest.add(&self.node, key.0, key.1, key.2);
+        let entry = SetDigest::of(&self.node, key.0, key.1, key.2);
+        self.digest = self.digest.plus(entry);
+        self.buckets.add(key.2, entry);
         self.runs.push(true, (key.0, key.1), tokens, key.2);
         true
     }
@@ -107,9 +112,15 @@ impl OwnLog {
         let Some(held) = self.held.remove(&key) else {
             return false;
         };
-        self.digest.remove(&self.node, key.0, key.1, key.2);
+        self.count_out(&key);
         self.runs.push(false, (key.0, key.1), held.tokens, key.2);
         true
+    }
+
+    fn count_out(&mut self, key: &Key) {
+        let entry = SetDigest::of(&self.node, key.0, key.1, key.2);
+        self.digest = self.digest.minus(entry);
+        self.buckets.remove(key.2, entry);
     }
 
     fn cleared(&mut self, holder: Holder) -> bool {
@@ -118,7 +129,7 @@ impl OwnLog {
         let gone: Vec<Key> = self.held.range(least..=most).map(|(key, _)| *key).collect();
         for key in &gone {
             self.held.remove(key);
-            self.digest.remove(&self.node, key.0, key.1, key.2);
+            self.count_out(key);
         }
         if !gone.is_empty() {
             self.runs.clear(holder);
@@ -153,15 +164,15 @@ impl OwnLog {
         made
     }
 
-    /// The held set in order of arrival, as runs.
-    fn runs_of_all(&self) -> Runs {
-        let mut all: Vec<(&Key, &Held)> = self.held.iter().collect();
+    /// What is held and wanted, in order of arrival, as runs.
+    fn runs_of(&self, wanted: impl Fn(&Key) -> bool) -> Vec<EventRun> {
+        let mut all: Vec<(&Key, &Held)> = self.held.iter().filter(|(key, _)| wanted(key)).collect();
         all.sort_unstable_by_key(|(_, held)| held.order);
         let mut runs = Runs::default();
         for (key, held) in all {
             runs.push(true, (key.0, key.1), held.tokens, key.2);
         }
-        runs
+        runs.take()
     }
 
     /// The whole set at the head. Call after [`Self::flush`], so that nothing waits.
@@ -172,7 +183,32 @@ impl OwnLog {
             watermark: self.head,
             link: self.head_link,
             digest: self.head_digest,
-            runs: self.runs_of_all().take(),
+            runs: self.runs_of(|_| true),
+        }
+    }
+
+    /// The buckets in which a peer's set after batch `seq` differed from this one, as they are at
+    /// the head. Call after [`Self::flush`].
+    pub(crate) fn cut_buckets(&self, seq: Seq, theirs: &BucketDigests) -> Buckets {
+        let mut then = self.buckets.clone();
+        let later = self.ring.range(Seq(seq.0.saturating_add(1)), self.head);
+        // Where the way back is closed, all buckets count as different.
+        let comparable = match later {
+            Some(later) => then.undo(later),
+            None => seq == self.head,
+        };
+        let buckets = if comparable { then.differing(theirs) } else { (0..=u8::MAX).collect() };
+        let runs = self.runs_of(|key| buckets.contains(&bucket_of(key.2)));
+        Buckets {
+            origin: self.node,
+            incarnation: self.incarnation,
+            watermark: self.head,
+            link: self.head_link,
+            digest: self.head_digest,
+            buckets,
+            part: 0,
+            parts: 1,
+            runs,
         }
     }
 
@@ -185,6 +221,7 @@ impl OwnLog {
         };
         self.incarnation = incarnation;
         self.digest = SetDigest::default();
+        self.buckets = BucketDigests::default();
         self.runs = Runs::default();
         self.full.clear();
         self.head = Seq(0);

@@ -98,6 +98,7 @@ impl Gossip {
             member.line = Line { cut: true, ..Line::new(now + DIAL_FIRST + delay) };
         }
         self.donor_lost(&node);
+        self.donations.stop(&node);
         self.judge(now, &node, out);
     }
 

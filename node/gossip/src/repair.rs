@@ -23,6 +23,8 @@ const RANGE_ATTEMPTS: u32 = 4;
 const RANGE_MAX: u64 = 8192;
 /// Batches in one frame.
 const BATCHES_PER_FRAME: usize = 4096;
+/// Whole sets asked for at one time: more would come at once.
+const SETS_WANTED_MAX: usize = 4;
 
 impl Gossip {
     /// Tells own changes: to the own index, and to every live peer of the site.
@@ -36,6 +38,9 @@ impl Gossip {
         let peers: Vec<NodeId> = self.live_peers().collect();
         for batch in made {
             for to in &peers {
+                if self.luck.strikes(50) {
+                    continue;
+                }
                 let frame = Direct::Batches(vec![batch.clone()]);
                 out.push(Out::Direct { to: *to, frame });
             }
@@ -136,6 +141,11 @@ impl Gossip {
     /// Asks for whatever is due.
     pub(crate) fn sweep_gaps(&mut self, now: Time, out: &mut Vec<Out>) {
         let site = self.config.contact.site.clone();
+        let sets = self.members.values().filter(|m| {
+            let waits = m.replica.ask_at.is_some_and(|at| at > now);
+            waits && m.replica.asked.is_some_and(|asked| asked.to.is_none())
+        });
+        let mut sets = SETS_WANTED_MAX.saturating_sub(sets.count());
         let due: Vec<NodeId> = self
             .members
             .iter()
@@ -148,21 +158,31 @@ impl Gossip {
             .map(|(node, _)| *node)
             .collect();
         for origin in due {
-            self.ask(now, origin, out);
+            self.ask(now, origin, &mut sets, out);
         }
     }
 
-    fn ask(&mut self, now: Time, origin: NodeId, out: &mut Vec<Out>) {
+    /// Asks for one origin's missing batches, or for its set if `sets` allows another.
+    fn ask(&mut self, now: Time, origin: NodeId, sets: &mut usize, out: &mut Vec<Out>) {
+        let needless = self.luck.strikes(20);
         let Some(member) = self.members.get(&origin) else {
             return;
         };
         let replica = &member.replica;
         let last = replica.asked.map(|asked| asked.peer);
         let (attempts, incarnation, hole) = (replica.attempts, member.incarnation, replica.hole());
-        let range =
-            !replica.needs_set() && attempts < RANGE_ATTEMPTS && replica.behind() <= RANGE_MAX;
+        let range = !replica.needs_set()
+            && attempts < RANGE_ATTEMPTS
+            && replica.behind() <= RANGE_MAX
+            && !needless;
+        if !range {
+            let Some(left) = sets.checked_sub(1) else {
+                return;
+            };
+            *sets = left;
+        }
         let from_origin = self.is_live_peer(&origin) && attempts.is_multiple_of(3);
-        let peer = if from_origin { Some(origin) } else { self.pick_peer(last, &origin) };
+        let peer = if from_origin { Some(origin) } else { self.pick_peer(now, last, &origin) };
         let Some(member) = self.members.get_mut(&origin) else {
             return;
         };
@@ -186,9 +206,18 @@ impl Gossip {
         out.push(Out::Direct { to: peer, frame });
     }
 
-    /// A random live peer, another than the last one where there is a choice.
-    fn pick_peer(&mut self, last: Option<NodeId>, origin: &NodeId) -> Option<NodeId> {
+    /// A random live peer that may be asked about `origin`, another than the last one where there
+    /// is a choice.
+    pub(crate) fn pick_peer(
+        &mut self,
+        now: Time,
+        last: Option<NodeId>,
+        origin: &NodeId,
+    ) -> Option<NodeId> {
         let mut peers: Vec<NodeId> = self.live_peers().collect();
+        if let Some(member) = self.members.get(origin) {
+            peers.retain(|peer| member.replica.mending.trusts(peer, now));
+        }
         if peers.len() > 1 {
             peers.retain(|peer| Some(*peer) != last);
         }
@@ -208,7 +237,7 @@ impl Gossip {
         member.is_ready() && member.is_live() && member.contact.site == self.config.contact.site
     }
 
-    fn is_live_peer(&self, node: &NodeId) -> bool {
+    pub(crate) fn is_live_peer(&self, node: &NodeId) -> bool {
         self.members.get(node).is_some_and(|member| self.may_share(member))
     }
 

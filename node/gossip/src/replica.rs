@@ -1,5 +1,6 @@
 //! One other origin's history as far as it is known here.
 
+use crate::buckets::Mending;
 use crate::config::{Keep, PENDING_BYTES, PENDING_COUNT, SNAPSHOT_ENTRIES};
 use crate::ring::{Ring, weight};
 use protocol::event::{EventBatch, EventRun, Heartbeat, Seq, SetDigest, Snapshot};
@@ -39,6 +40,7 @@ pub(crate) struct Replica {
     pub(crate) ask_at: Option<Time>,
     pub(crate) asked: Option<Asked>,
     pub(crate) attempts: u32,
+    pub(crate) mending: Mending,
 }
 
 /// What became of a batch.
@@ -66,7 +68,7 @@ pub(crate) enum Installed {
 }
 
 /// Entries that runs name.
-fn entries(runs: &[EventRun]) -> u64 {
+pub(crate) fn entries(runs: &[EventRun]) -> u64 {
     runs.iter()
         .map(|run| match run {
             EventRun::Stored { hashes, .. }
@@ -95,6 +97,7 @@ impl Replica {
             ask_at: None,
             asked: None,
             attempts: 0,
+            mending: Mending::default(),
         }
     }
 
@@ -104,6 +107,29 @@ impl Replica {
 
     pub(crate) fn ring(&self) -> &Ring {
         &self.ring
+    }
+
+    /// Entries that the origin had at `applied`.
+    pub(crate) fn count(&self) -> u64 {
+        self.digest.count
+    }
+
+    /// Link and digest after a batch, as far back as batches are kept.
+    pub(crate) fn known_at(&self, seq: Seq) -> Option<([u8; 32], SetDigest)> {
+        if seq == self.applied {
+            return Some((self.link, self.digest));
+        }
+        let batch = self.ring.range(seq, seq)?.next()?;
+        Some((batch.link(), batch.digest))
+    }
+
+    /// All batches after `seq` up to `applied`, where they are kept.
+    pub(crate) fn after(&self, seq: Seq) -> Option<Vec<EventBatch>> {
+        if seq >= self.applied {
+            return (seq == self.applied).then(Vec::new);
+        }
+        let later = self.ring.range(Seq(seq.0.saturating_add(1)), self.applied)?;
+        Some(later.cloned().collect())
     }
 
     /// Batches that exist and are not applied here.

@@ -1,13 +1,12 @@
 //! Whole sets: a newcomer's donor, asking, cutting into frames, taking over.
 
-use crate::config::PART_HASHES;
 use crate::door::Out;
 use crate::machine::Gossip;
 use crate::members::{Member, begin_life};
 use crate::replica::Installed;
 use protocol::event::{EventRun, INDEX_GRANULE, Seq, Snapshot};
 use protocol::hash::PrefixHash;
-use protocol::id::{Incarnation, NodeId};
+use protocol::id::NodeId;
 use protocol::time::{Span, Time};
 use protocol::wire::gossip::Direct;
 use std::collections::BTreeSet;
@@ -18,6 +17,10 @@ const DONOR_PATIENCE: Span = Span::secs(2);
 const CUT_EVERY: Span = Span::millis(500);
 /// Remembered requests for sets.
 const CUTS_MAX: usize = 4096;
+/// What a name, a run and a snapshot cost on the wire beside each other, about.
+const NAME_BYTES: u64 = 17;
+const RUN_BYTES: u64 = 24;
+const HEAD_BYTES: u64 = 128;
 /// Snapshots in one frame.
 const SNAPSHOTS_PER_FRAME: usize = 256;
 
@@ -87,8 +90,18 @@ impl Gossip {
                 .is_some_and(|(donor, _, answered)| donor != *origin || !answered)
     }
 
-    /// Serves a request for one set or all. The own set is cut here, exactly at the last batch;
-    /// the index, which may be ahead of it, cuts the others.
+    /// Whether a peer may have sets cut now; remembers that it did.
+    pub(crate) fn may_cut(&mut self, now: Time, to: NodeId, origin: Option<NodeId>) -> bool {
+        self.cuts.retain(|_, at| now.since(*at) < CUT_EVERY);
+        let may = self.cuts.len() < CUTS_MAX && !self.cuts.contains_key(&(to, origin));
+        if may {
+            self.cuts.insert((to, origin), now);
+        }
+        may
+    }
+
+    /// Serves a request for one set or all, at a bounded rate. The own set is cut here, exactly at
+    /// the last batch; the index, which may be ahead of it, cuts the others.
     pub(crate) fn serve_snapshot(
         &mut self,
         now: Time,
@@ -96,41 +109,48 @@ impl Gossip {
         origin: Option<NodeId>,
         out: &mut Vec<Out>,
     ) {
-        self.cuts.retain(|_, at| now.since(*at) < CUT_EVERY);
-        if self.cuts.len() >= CUTS_MAX || self.cuts.contains_key(&(to, origin)) {
+        if !self.may_cut(now, to, origin) {
             return;
         }
-        self.cuts.insert((to, origin), now);
         if origin.is_none_or(|origin| origin == self.node) {
             self.flush(out);
             let own = self.own.cut();
-            self.send_snapshots(to, vec![own], out);
+            if !self.send_snapshots(to, vec![own]) {
+                return;
+            }
         }
-        let others = match origin {
-            None => self.members.values().any(|m| m.replica.applied() > Seq(0)),
-            Some(origin) => self.members.get(&origin).is_some_and(|m| m.replica.applied() > Seq(0)),
-        };
-        if others {
-            out.push(Out::CutSnapshot { to, origin });
+        let known = |member: &Member| member.replica.applied() > Seq(0);
+        let mut others: Vec<(NodeId, u64)> = self
+            .members
+            .iter()
+            .filter(|(node, member)| {
+                **node != to && known(member) && origin.is_none_or(|origin| origin == **node)
+            })
+            .map(|(node, member)| (*node, member.replica.count()))
+            .collect();
+        // Small ones first: the newcomer soon knows something of most.
+        others.sort_by_key(|(_, count)| *count);
+        if !others.is_empty() {
+            self.donations.owe(to, others);
         }
     }
 
     /// Sends what the index has cut.
-    pub(crate) fn snapshot_cut(
-        &mut self,
-        to: NodeId,
-        mut snapshots: Vec<Snapshot>,
-        out: &mut Vec<Out>,
-    ) {
-        snapshots.retain(|snapshot| snapshot.origin != self.node && snapshot.origin != to);
-        self.send_snapshots(to, snapshots, out);
+    pub(crate) fn snapshot_cut(&mut self, to: NodeId, mut snapshots: Vec<Snapshot>) {
+        if self.donations.cut_done(&to) {
+            snapshots.retain(|snapshot| snapshot.origin != self.node && snapshot.origin != to);
+            self.send_snapshots(to, snapshots);
+        }
     }
 
-    fn send_snapshots(&mut self, to: NodeId, snapshots: Vec<Snapshot>, out: &mut Vec<Out>) {
+    fn send_snapshots(&mut self, to: NodeId, snapshots: Vec<Snapshot>) -> bool {
         self.counters.snapshots_served += snapshots.len() as u64;
-        for frame in into_frames(snapshots) {
-            out.push(Out::Direct { to, frame: Direct::Snapshots(frame) });
-        }
+        let parcel = |frame: Vec<Snapshot>| {
+            let bytes = frame.iter().map(|part| HEAD_BYTES + weight(&part.runs)).sum();
+            (Direct::Snapshots(frame), bytes)
+        };
+        let frames = into_frames(snapshots, self.luck.part_hashes());
+        self.donations.give(to, frames.into_iter().map(parcel).collect())
     }
 
     pub(crate) fn snapshots(
@@ -184,6 +204,7 @@ impl Gossip {
             Installed::Part | Installed::Known => {}
             Installed::Refused => self.counters.snapshots_refused += 1,
             Installed::Done(whole, offered) => {
+                member.replica.mending.given_by(from, now);
                 member.forgotten = false;
                 self.counters.snapshots_learned += 1;
                 out.push(Out::LearnSnapshot(whole));
@@ -192,39 +213,21 @@ impl Gossip {
             }
         }
     }
-
-    /// The index says that its set is not what the origin signed.
-    pub(crate) fn diverged(
-        &mut self,
-        now: Time,
-        (origin, incarnation): (NodeId, Incarnation),
-        seq: Seq,
-    ) {
-        let Some(member) = self.members.get_mut(&origin) else {
-            return;
-        };
-        // Where the place has moved on, the next comparison will tell again.
-        if member.incarnation == incarnation && member.replica.applied() >= seq {
-            self.counters.digest_mismatch += 1;
-            member.replica.distrust();
-            self.note_gap(now, &origin);
-        }
-    }
 }
 
 /// Cuts a run that is longer than a frame may be.
-fn split_run(run: EventRun) -> Vec<EventRun> {
+fn split_run(run: EventRun, most: usize) -> Vec<EventRun> {
     let parts = |first: u32, hashes: Vec<PrefixHash>| {
-        let step = INDEX_GRANULE.saturating_mul(PART_HASHES as u32);
+        let step = INDEX_GRANULE.saturating_mul(u32::try_from(most).unwrap_or(u32::MAX));
         let parts: Vec<(u32, Vec<PrefixHash>)> = hashes
-            .chunks(PART_HASHES)
+            .chunks(most)
             .zip(0u32..)
             .map(|(part, n)| (first.saturating_add(step.saturating_mul(n)), part.to_vec()))
             .collect();
         parts.into_iter()
     };
     match run {
-        EventRun::Stored { storage, holder, first, hashes } if hashes.len() > PART_HASHES => {
+        EventRun::Stored { storage, holder, first, hashes } if hashes.len() > most => {
             parts(first, hashes)
                 .map(|(first, hashes)| EventRun::Stored { storage, holder, first, hashes })
                 .collect()
@@ -242,31 +245,45 @@ fn names(run: &EventRun) -> usize {
     }
 }
 
-/// Cuts a set into parts that fit a frame; each carries the cut's watermark and digest.
-fn split(snapshot: Snapshot) -> Vec<Snapshot> {
-    let head = Snapshot { runs: Vec::new(), ..snapshot.clone() };
-    let mut parts = vec![head.clone()];
+/// Bytes of runs on the wire, about.
+pub(crate) fn weight(runs: &[EventRun]) -> u64 {
+    runs.iter().map(|run| RUN_BYTES + names(run) as u64 * NAME_BYTES).sum()
+}
+
+/// Divides runs into parts of at most `most` names.
+pub(crate) fn into_parts(runs: Vec<EventRun>, most: usize) -> Vec<Vec<EventRun>> {
+    let mut parts: Vec<Vec<EventRun>> = Vec::new();
     let mut named = 0;
-    for run in snapshot.runs.into_iter().flat_map(split_run) {
-        if named > 0 && named + names(&run) > PART_HASHES {
-            parts.push(head.clone());
+    for run in runs.into_iter().flat_map(|run| split_run(run, most)) {
+        if parts.is_empty() || (named > 0 && named + names(&run) > most) {
+            parts.push(Vec::new());
             named = 0;
         }
         named += names(&run);
         if let Some(part) = parts.last_mut() {
-            part.runs.push(run);
+            part.push(run);
         }
     }
     parts
 }
 
-/// Packs sets, or parts of them, into frames.
-fn into_frames(snapshots: Vec<Snapshot>) -> Vec<Vec<Snapshot>> {
+/// Cuts a set into parts that fit a frame; each carries the cut's watermark and digest.
+fn split(snapshot: Snapshot, most: usize) -> Vec<Snapshot> {
+    let head = Snapshot { runs: Vec::new(), ..snapshot.clone() };
+    let mut parts = into_parts(snapshot.runs, most);
+    if parts.is_empty() {
+        parts.push(Vec::new());
+    }
+    parts.into_iter().map(|runs| Snapshot { runs, ..head.clone() }).collect()
+}
+
+/// Packs sets, or parts of them, into frames of at most `most` names.
+fn into_frames(snapshots: Vec<Snapshot>, most: usize) -> Vec<Vec<Snapshot>> {
     let mut frames = Vec::new();
     let (mut frame, mut named) = (Vec::new(), 0);
-    for part in snapshots.into_iter().flat_map(split) {
+    for part in snapshots.into_iter().flat_map(|snapshot| split(snapshot, most)) {
         let more: usize = part.runs.iter().map(names).sum();
-        let full = named + more > PART_HASHES || frame.len() >= SNAPSHOTS_PER_FRAME;
+        let full = named + more > most || frame.len() >= SNAPSHOTS_PER_FRAME;
         if full && !frame.is_empty() {
             frames.push(std::mem::take(&mut frame));
             named = 0;

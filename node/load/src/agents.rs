@@ -18,6 +18,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use words::Words;
 
+/// At least so many characters of sentences: a function of the seed and the number of the stream.
+pub(crate) fn plain_words(seed: u64, stream: u64, characters: usize) -> String {
+    let mut words = Words::new(seed, stream);
+    // A word and its space have at least two characters.
+    words.sentences(u32::try_from(characters / 2 + 1).unwrap_or(u32::MAX))
+}
+
 /// Tools of the harness, with what they are good for and their arguments.
 const TOOLS: [(&str, &str, [&str; 2]); 4] = [
     ("read_file", "Read a part of a file", ["path", "lines"]),

@@ -10,7 +10,7 @@ mod process;
 mod status;
 
 pub use process::Node;
-pub use status::{EngineStatus, IndexStatus, NodeStatus, Status};
+pub use status::{EngineStatus, HeldBlocks, IndexStatus, NodeStatus, Status};
 
 use crate::client::Client;
 use crate::error::LoadError;

@@ -2,7 +2,8 @@
 //!
 //! [`fleet`] starts and kills processes of the node binary; [`client`] makes one streamed call in
 //! either dialect; [`agents`] says what agents send (pure, from a seed); [`drive`] lets them call;
-//! [`report`] and [`ceiling`] turn outcomes into figures; [`mod@bench`] and [`demo`] join these.
+//! [`report`] and [`ceiling`] turn outcomes into figures; [`mod@bench`], [`demo`] and [`mod@crash`]
+//! join these.
 //!
 //! It knows nodes only from outside: flags, the ready line, HTTP. No other crate of the node is
 //! used but the vocabulary.
@@ -12,6 +13,7 @@ pub mod agents;
 pub mod bench;
 pub mod ceiling;
 pub mod client;
+pub mod crash;
 pub mod demo;
 pub mod drive;
 pub mod error;

@@ -1,5 +1,6 @@
 //! A model, opened.
 
+mod builtin;
 #[cfg(test)]
 mod tests;
 

@@ -1,5 +1,6 @@
 //! Text to tokens and back.
 
+mod builtin;
 mod bytes;
 mod fewest;
 mod gguf;

@@ -52,6 +52,11 @@ const HEAD: &str = "lm_head.weight";
 const EMBEDDING: &str = "model.embed_tokens.weight";
 
 impl Weights {
+    /// No weights at all, of a model that nobody computes with.
+    pub(crate) fn none() -> Self {
+        Self { files: Vec::new(), entries: BTreeMap::new(), tied: false }
+    }
+
     /// Whether the model's files hold this tensor (or, for `lm_head.weight`, its tied embedding).
     pub fn has(&self, name: &str) -> bool {
         self.entry(name).is_some()

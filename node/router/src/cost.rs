@@ -133,16 +133,22 @@ fn way(from: &Node, to: &Node, me: NodeId, params: &Params) -> Option<Way> {
 /// A holder that a target could fetch from.
 struct Peer {
     node: NodeId,
-    /// Usable tokens of the prompt that it has.
+    /// Usable tokens of the prompt that it has, in DRAM or on NVMe.
     tokens: u32,
+    /// … in DRAM. What lies beyond is read into its DRAM first, then sent.
+    dram: u32,
     way: Way,
     /// Bytes it owes others, plus what this plan takes from it.
     owed: f64,
+    /// Milliseconds of reading that this plan asks of its NVMe.
+    reads_ms: f64,
 }
 
 impl Peer {
-    fn finish_ms(&self, more: f64) -> f64 {
-        self.way.rtt_ms + (self.owed + more) / self.way.bytes_s.max(1.0) * 1e3
+    /// When it has sent `bytes` more, with `read_ms` more of reading before.
+    fn finish_ms(&self, bytes: f64, read_ms: f64) -> f64 {
+        let send_ms = (self.owed + bytes) / self.way.bytes_s.max(1.0) * 1e3;
+        self.way.rtt_ms + self.reads_ms + read_ms + send_ms
     }
 }
 
@@ -254,14 +260,22 @@ impl Pricing<'_> {
         let wait_ms = done.since(self.ask.now).as_ms();
         let computing = Local { tokens: tokens.max(soon), in_engine: in_engine.max(soon), wait_ms };
         let deep = usable(holding.nvme(self.node, storage)).max(tokens);
-        let bytes = f64::from(deep - tokens) * self.bytes_per_token();
-        let read_ms = bytes / self.loads.params().nvme_bytes_s * 1e3;
-        let nvme = Local { tokens: deep, in_engine, wait_ms: read_ms };
+        let nvme = Local { tokens: deep, in_engine, wait_ms: self.read_ms(deep - tokens) };
         let only = |local: Local| if local.tokens > tokens { local } else { now };
         [now, only(computing), only(nvme)]
     }
 
-    /// Holders in DRAM beyond what the target has, the longest first.
+    /// Milliseconds to read a stretch of the prompt from NVMe.
+    fn read_ms(&self, tokens: u32) -> f64 {
+        f64::from(tokens) * self.bytes_per_token() / self.loads.params().nvme_bytes_s.max(1.0) * 1e3
+    }
+
+    /// Milliseconds that a peer must read from NVMe to send the stretch from `start` to `end`.
+    fn reads_of(&self, peer: &Peer, start: u32, end: u32) -> f64 {
+        self.read_ms(end.saturating_sub(start.max(peer.dram)))
+    }
+
+    /// Holders in DRAM or on NVMe beyond what the target has, the longest first.
     fn peers(&self, nodes: &[Arc<Node>], beyond: u32) -> Vec<Peer> {
         let params = self.loads.params();
         let mut peers: Vec<Peer> = nodes
@@ -269,16 +283,17 @@ impl Pricing<'_> {
             .filter(|node| node.view.node != self.node.view.node)
             .filter(|node| matches!(node.view.state, MemberState::Alive | MemberState::Draining))
             .filter_map(|node| {
-                let held = self.board.of(&node.view.node).dram(node, self.report.storage);
-                let tokens = self.ask.usable(held);
+                let (holding, storage) = (self.board.of(&node.view.node), self.report.storage);
+                let dram = self.ask.usable(holding.dram(node, storage));
+                let tokens = dram.max(self.ask.usable(holding.nvme(node, storage)));
                 let way =
                     (tokens > beyond).then(|| way(node, self.node, self.ask.me, params))??;
                 let owed = node.view.owed_bytes as f64;
-                Some(Peer { node: node.view.node, tokens, way, owed })
+                Some(Peer { node: node.view.node, tokens, dram, way, owed, reads_ms: 0.0 })
             })
             .collect();
         peers.sort_by(|a, b| {
-            let quick = a.finish_ms(0.0).total_cmp(&b.finish_ms(0.0));
+            let quick = a.finish_ms(0.0, 0.0).total_cmp(&b.finish_ms(0.0, 0.0));
             b.tokens.cmp(&a.tokens).then(quick).then(a.node.cmp(&b.node))
         });
         peers.truncate(MAX_PEERS);
@@ -301,7 +316,8 @@ impl Pricing<'_> {
     fn with_peers(&self, local: Local, nodes: &[Arc<Node>]) -> Choice {
         let mut best = self.price(local, local.tokens, 0.0);
         let mut peers = self.peers(nodes, local.tokens);
-        let mut ends: Vec<u32> = peers.iter().map(|peer| peer.tokens).collect();
+        let mut ends: Vec<u32> = peers.iter().flat_map(|peer| [peer.dram, peer.tokens]).collect();
+        ends.retain(|end| *end > local.tokens);
         ends.sort_unstable();
         ends.dedup();
         let (mut taken, mut used, mut peers_ms) = (Vec::new(), 0, 0f64);
@@ -309,12 +325,13 @@ impl Pricing<'_> {
         for end in ends {
             let bytes = f64::from(end - start) * self.bytes_per_token();
             let reach = peers.iter_mut().enumerate().filter(|(_, peer)| peer.tokens >= end);
-            let quickest =
-                reach.min_by(|(_, a), (_, b)| a.finish_ms(bytes).total_cmp(&b.finish_ms(bytes)));
+            let finish = |peer: &Peer| peer.finish_ms(bytes, self.reads_of(peer, start, end));
+            let quickest = reach.min_by(|(_, a), (_, b)| finish(a).total_cmp(&finish(b)));
             let Some((number, peer)) = quickest else {
                 break;
             };
-            peers_ms = peers_ms.max(peer.finish_ms(bytes));
+            peers_ms = peers_ms.max(finish(peer));
+            peer.reads_ms += self.reads_of(peer, start, end);
             peer.owed += bytes;
             taken.push(Stretch { peer: number, start, end });
             let choice = self.price(local, end, peers_ms);
@@ -328,7 +345,6 @@ impl Pricing<'_> {
         best
     }
 
-    /// The plan's sources: neighbours from one peer become one stretch.
     /// A holder is exact to the block, the index to [`INDEX_GRANULE`]: the holder of the last known
     /// granule is also asked for the blocks of the next one; those it lacks it answers at once.
     fn beyond(&self, known: u32) -> u32 {
@@ -337,6 +353,7 @@ impl Pricing<'_> {
         known.saturating_add(INDEX_GRANULE).saturating_sub(block).min(whole).max(known)
     }
 
+    /// The plan's sources: neighbours from one peer become one stretch.
     fn sources(&self, taken: &[Stretch], peers: &[Peer], queue_ms: f64) -> Vec<Source> {
         let params = self.loads.params();
         let known = taken.last().map_or(0, |stretch| stretch.end);

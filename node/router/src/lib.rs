@@ -13,6 +13,8 @@
 
 pub mod admission;
 mod bounce;
+mod buckets;
+mod buggify;
 mod cost;
 pub mod index;
 mod loads;

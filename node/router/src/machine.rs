@@ -1,11 +1,15 @@
 //! The router machine: the only writer of the index and of the loads.
 
+use crate::buggify::Buggify;
 use crate::index::{IndexReader, Writer};
 use crate::loads::{Flight, Loads, Path};
 use crate::origin::{Agreement, Origin, granule_of};
 use crate::own::Own;
 use crate::{Params, snapshot};
-use protocol::event::{BlockEvent, EventBatch, EventRun, MemberView, Seq, SetDigest, Snapshot};
+use protocol::event::{
+    BlockEvent, BucketDigests, Buckets, BucketsWanted, EventBatch, EventRun, MemberView, Seq,
+    SetDigest, Snapshot,
+};
 use protocol::id::{Incarnation, NodeId};
 use protocol::machine::Machine;
 use protocol::time::{Span, Time};
@@ -13,7 +17,9 @@ use protocol::wire;
 use std::collections::BTreeMap;
 
 #[cfg(test)]
-mod tests;
+mod model;
+#[cfg(test)]
+pub(crate) mod tests;
 
 /// A set that differs from its origin's digest is told again after this long.
 const TELL_AGAIN: Span = Span::secs(5);
@@ -31,13 +37,15 @@ pub struct Config {
     pub max_nodes: usize,
     /// Weights and defaults of the cost.
     pub params: Params,
+    /// For tests: a seed of rare bad luck inside the machine (see `buggify.rs`). Off by default.
+    pub buggify: Option<u64>,
 }
 
 impl Config {
     /// Defaults for a node: 8 million prefixes (512 million tokens, 240 MB), 256 nodes.
     pub fn new(node: NodeId, incarnation: Incarnation) -> Self {
         let params = Params::default();
-        Self { node, incarnation, max_entries: 8 << 20, max_nodes: 256, params }
+        Self { node, incarnation, max_entries: 8 << 20, max_nodes: 256, params, buggify: None }
     }
 }
 
@@ -72,8 +80,25 @@ pub enum In {
     CutSnapshot {
         /// Who; told back.
         to: NodeId,
-        /// One origin's, or all.
-        origin: Option<NodeId>,
+        /// Whose; all that are known when empty.
+        origins: Vec<NodeId>,
+    },
+    /// A peer's set of an origin is wrong somewhere: it wants the buckets that differ from ours.
+    CutBuckets {
+        /// Who; told back.
+        to: NodeId,
+        /// What it has.
+        wanted: Box<BucketsWanted>,
+        /// The origin's batches after `wanted.seq`, up to the last one learned here.
+        later: Vec<EventBatch>,
+    },
+    /// Buckets that replace ours, and the batches after their watermark up to the last one learned
+    /// here: they are applied again.
+    LearnBuckets {
+        /// All parts in one.
+        buckets: Box<Buckets>,
+        /// In order, without a gap.
+        later: Vec<EventBatch>,
     },
     /// An event of the own store: shown to readers at once. The batch that tells the peers comes
     /// by [`In::Learn`] later and only confirms it.
@@ -90,8 +115,15 @@ pub enum Out {
         /// The sets that can be vouched for.
         snapshots: Vec<Snapshot>,
     },
-    /// Our set of an origin is not what the origin says it holds: ask for a snapshot. Told once,
-    /// and again every five seconds while it lasts.
+    /// The answer to [`In::CutBuckets`].
+    BucketsCut {
+        /// Who asked.
+        to: NodeId,
+        /// `None` where we cannot help: our set is no better, or not of that life or place.
+        buckets: Option<Box<Buckets>>,
+    },
+    /// Our set of an origin is not what the origin says it holds: ask for the buckets that differ.
+    /// Told once, again after each repair that did not help, and every five seconds while it lasts.
     DigestMismatch {
         /// The origin.
         origin: NodeId,
@@ -103,6 +135,8 @@ pub enum Out {
         said: SetDigest,
         /// What we have of it.
         found: SetDigest,
+        /// … by buckets.
+        buckets: BucketDigests,
     },
 }
 
@@ -117,6 +151,8 @@ pub struct Stats {
     pub malformed: u64,
     /// Snapshots applied.
     pub snapshots: u64,
+    /// Repairs by buckets applied.
+    pub mended: u64,
     /// Times a set differed from its origin's digest.
     pub mismatches: u64,
     /// Origins that are incomplete for want of room.
@@ -137,14 +173,15 @@ pub struct Stats {
 
 /// See the module's documentation.
 pub struct Router {
-    config: Config,
-    writer: Writer,
+    pub(crate) config: Config,
+    pub(crate) writer: Writer,
     reader: IndexReader,
     loads: Loads,
-    origins: BTreeMap<NodeId, Origin>,
+    pub(crate) origins: BTreeMap<NodeId, Origin>,
     paths: BTreeMap<NodeId, Path>,
     own: Own,
-    stats: Stats,
+    pub(crate) stats: Stats,
+    pub(crate) luck: Buggify,
 }
 
 impl std::fmt::Debug for Router {
@@ -159,6 +196,7 @@ impl Router {
         let (writer, reader) = Writer::new(config.max_entries);
         let loads = Loads::new(config.params);
         let router = Self {
+            luck: Buggify::new(config.buggify),
             config,
             writer,
             reader: reader.clone(),
@@ -290,14 +328,15 @@ impl Router {
     }
 
     /// Compares our set of an origin with what it says it holds.
-    fn compare(&mut self, now: Time, node: NodeId, outbox: &mut Vec<Out>) {
+    pub(crate) fn compare(&mut self, now: Time, node: NodeId, outbox: &mut Vec<Out>) {
+        let needless = self.luck.strikes(200);
         let Some(origin) = self.origins.get_mut(&node) else {
             return;
         };
         let (said, found) = (origin.said, origin.digest());
         let told = match origin.agreement {
             Agreement::Partial => return,
-            _ if said == found => {
+            _ if said == found && !needless => {
                 origin.agreement = Agreement::Agrees;
                 return;
             }
@@ -307,10 +346,12 @@ impl Router {
         if told.is_some_and(|told| now.since(told) < TELL_AGAIN) {
             return;
         }
-        origin.agreement = Agreement::Differs(now);
-        self.stats.mismatches += 1;
-        let (incarnation, seq) = (origin.incarnation, origin.seq);
-        outbox.push(Out::DigestMismatch { origin: node, incarnation, seq, said, found });
+        if said != found {
+            origin.agreement = Agreement::Differs(now);
+            self.stats.mismatches += 1;
+        }
+        let (incarnation, seq, buckets) = (origin.incarnation, origin.seq, origin.buckets());
+        outbox.push(Out::DigestMismatch { origin: node, incarnation, seq, said, found, buckets });
     }
 
     /// Replaces an origin's set. It is built in lanes that readers do not see yet, then shown whole.
@@ -398,11 +439,19 @@ impl Machine for Router {
                 self.path(node, Path { rtt_ms, bytes_s, reachable });
                 return;
             }
-            In::CutSnapshot { to, origin } => {
+            In::CutSnapshot { to, origins } => {
                 let own = (&self.config.node, &self.own);
-                let snapshots = snapshot::cut(&self.writer, &self.origins, own, origin.as_ref());
+                let snapshots = snapshot::cut(&self.writer, &self.origins, own, &origins);
                 outbox.push(Out::SnapshotCut { to, snapshots });
                 return;
+            }
+            In::CutBuckets { to, wanted, later } => {
+                let buckets = self.cut_buckets(&wanted, &later).map(Box::new);
+                outbox.push(Out::BucketsCut { to, buckets });
+                return;
+            }
+            In::LearnBuckets { buckets, later } => {
+                self.learn_buckets(now, &buckets, &later, outbox);
             }
             In::Own(event) => self.own_event(&event),
         }

@@ -2,7 +2,7 @@
 
 use crate::index::{Added, Lane, LaneId, MAX_GRANULES, Writer};
 use protocol::block::StorageId;
-use protocol::event::{EventRun, Holder, INDEX_GRANULE, Seq, SetDigest};
+use protocol::event::{BucketDigests, EventRun, Holder, INDEX_GRANULE, Seq, SetDigest};
 use protocol::hash::PrefixHash;
 use protocol::id::{Incarnation, NodeId};
 use protocol::time::Time;
@@ -20,10 +20,12 @@ pub(crate) fn granule_of(tokens: u32) -> Option<u16> {
 }
 
 /// One lane of an origin with what the origin holds there.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Held {
     pub(crate) lane: LaneId,
     pub(crate) digest: SetDigest,
+    /// The same set by buckets: 2 KB, so that a tier is cleared without looking at its entries.
+    pub(crate) buckets: BucketDigests,
 }
 
 /// Whether our set agrees with what the origin says it holds.
@@ -63,10 +65,14 @@ impl Origin {
 
     /// Digest of what we keep of it.
     pub(crate) fn digest(&self) -> SetDigest {
-        self.lanes.values().fold(SetDigest::default(), |sum, held| SetDigest {
-            count: sum.count.wrapping_add(held.digest.count),
-            mix: sum.mix.wrapping_add(held.digest.mix),
-        })
+        self.lanes.values().fold(SetDigest::default(), |sum, held| sum.plus(held.digest))
+    }
+
+    /// Digests of the buckets of what we keep of it.
+    pub(crate) fn buckets(&self) -> BucketDigests {
+        let mut sum = BucketDigests::default();
+        self.lanes.values().for_each(|held| sum.join(&held.buckets));
+        sum
     }
 
     /// The lane of a holder; a new one is not shown to readers before [`Self::publish`].
@@ -83,7 +89,8 @@ impl Origin {
             self.agreement = Agreement::Partial;
             return None;
         };
-        self.lanes.insert((holder, storage), Held { lane, digest: SetDigest::default() });
+        let (digest, buckets) = (SetDigest::default(), BucketDigests::default());
+        self.lanes.insert((holder, storage), Held { lane, digest, buckets });
         Some(lane)
     }
 
@@ -126,7 +133,11 @@ impl Origin {
             return;
         };
         match writer.add(held.lane, hash, granule) {
-            Added::New => held.digest.add(node, key.0, key.1, hash),
+            Added::New => {
+                let entry = SetDigest::of(node, key.0, key.1, hash);
+                held.digest = held.digest.plus(entry);
+                held.buckets.add(hash, entry);
+            }
             Added::Held => {}
             Added::Full => self.agreement = Agreement::Partial,
         }
@@ -143,7 +154,9 @@ impl Origin {
         if let Some(held) = self.lanes.get_mut(&key)
             && writer.remove(held.lane, hash)
         {
-            held.digest.remove(node, key.0, key.1, hash);
+            let entry = SetDigest::of(node, key.0, key.1, hash);
+            held.digest = held.digest.minus(entry);
+            held.buckets.remove(hash, entry);
         }
     }
 

@@ -23,7 +23,8 @@ pub struct Params {
     pub rtt_ms: f64,
     /// Copy rate from DRAM into an engine's pool, bytes per second.
     pub dram_bytes_s: f64,
-    /// Read rate of local NVMe, bytes per second.
+    /// Read rate of a node's NVMe, bytes per second (1 GB/s): dearer than DRAM, and for a peer's
+    /// blocks added to the way over the network.
     pub nvme_bytes_s: f64,
     /// Expected answer length in tokens when the caller gives none.
     pub osl: u32,

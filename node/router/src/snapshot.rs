@@ -9,12 +9,12 @@ use protocol::hash::PrefixHash;
 use protocol::id::NodeId;
 use std::collections::BTreeMap;
 
-type Entries = Vec<(u16, PrefixHash)>;
+pub(crate) type Entries = Vec<(u16, PrefixHash)>;
 type Sets = BTreeMap<(Holder, StorageId), Entries>;
 
 /// Packs entries into runs. A run is a row of lengths, each one granule longer: it needs no chain,
 /// so any entry of the next length continues it.
-fn runs(key: (Holder, StorageId), mut entries: Entries, into: &mut Vec<EventRun>) {
+pub(crate) fn runs(key: (Holder, StorageId), mut entries: Entries, into: &mut Vec<EventRun>) {
     entries.sort_unstable_by(|a, b| b.cmp(a));
     let mut by_length: BTreeMap<u16, Vec<PrefixHash>> = BTreeMap::new();
     for (granule, hash) in entries {
@@ -37,14 +37,34 @@ fn runs(key: (Holder, StorageId), mut entries: Entries, into: &mut Vec<EventRun>
     }
 }
 
-/// The sets of all origins, or of `only`, in one pass over the table. Origins whose set does not
-/// agree with their own digest, or that nothing is known of, are left out: another donor may do
-/// better.
+/// Everything that some origins hold, in one pass over the table; only prefixes that `wanted` lets
+/// through.
+pub(crate) fn collect<'a>(
+    writer: &Writer,
+    origins: impl Iterator<Item = &'a Origin>,
+    wanted: impl Fn(PrefixHash) -> bool,
+) -> BTreeMap<LaneId, Entries> {
+    let mut lanes: BTreeMap<LaneId, Entries> = origins
+        .flat_map(|origin| origin.lanes.values())
+        .map(|held| (held.lane, Vec::new()))
+        .collect();
+    writer.scan(|lane, granule, hash| {
+        if wanted(hash)
+            && let Some(entries) = lanes.get_mut(&lane)
+        {
+            entries.push((granule, hash));
+        }
+    });
+    lanes
+}
+
+/// The sets of `only`, or of all origins when it is empty. Origins whose set does not agree with
+/// their own digest, or that nothing is known of, are left out: another donor may do better.
 pub(crate) fn cut(
     writer: &Writer,
     origins: &BTreeMap<NodeId, Origin>,
     own: (&NodeId, &Own),
-    only: Option<&NodeId>,
+    only: &[NodeId],
 ) -> Vec<Snapshot> {
     let wanted = |(node, origin): &(&NodeId, &Origin)| {
         let exact = if **node == *own.0 && own.1.is_live() {
@@ -52,19 +72,10 @@ pub(crate) fn cut(
         } else {
             origin.agreement == Agreement::Agrees
         };
-        only.is_none_or(|only| only == *node) && origin.seq.0 > 0 && exact
+        (only.is_empty() || only.contains(node)) && origin.seq.0 > 0 && exact
     };
     let wanted: Vec<(&NodeId, &Origin)> = origins.iter().filter(wanted).collect();
-    let mut lanes: BTreeMap<LaneId, Entries> = wanted
-        .iter()
-        .flat_map(|(_, origin)| origin.lanes.values())
-        .map(|held| (held.lane, Vec::new()))
-        .collect();
-    writer.scan(|lane, granule, hash| {
-        if let Some(entries) = lanes.get_mut(&lane) {
-            entries.push((granule, hash));
-        }
-    });
+    let mut lanes = collect(writer, wanted.iter().map(|(_, origin)| *origin), |_| true);
     let snapshot = |(node, origin): (&NodeId, &Origin)| {
         let take = |(key, held): (&(Holder, StorageId), &crate::origin::Held)| {
             (*key, lanes.remove(&held.lane).unwrap_or_default())

@@ -3,32 +3,69 @@
 
 use crate::node::Node;
 use crate::switchboard::FetchOrder;
-use protocol::op::{FetchOp, OpId};
+use futures::future::BoxFuture;
+use protocol::op::{FetchOp, Fetched, OpId};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use wiring::Input;
+
+/// The node as this shell needs it.
+pub(crate) trait Ground: Send + Sync + 'static {
+    /// Fetches blocks until the operation's deadline. Dropping the future ends all writes.
+    fn fetch(&self, op: FetchOp, progress: mpsc::Sender<(usize, Fetched)>) -> BoxFuture<'_, ()>;
+    /// Tells the block manager.
+    fn tell(&self, input: kvstore::In);
+    /// Cancelled when the node stops.
+    fn stop(&self) -> &CancellationToken;
+    /// Where tasks are counted.
+    fn tasks(&self) -> &TaskTracker;
+}
+
+impl Ground for Node {
+    fn fetch(&self, op: FetchOp, progress: mpsc::Sender<(usize, Fetched)>) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            let Some(pool) = self.dram.clone() else { return };
+            let addresses = self.roster.addresses(&op.from);
+            let deadline = self.clock.instant(op.deadline);
+            self.transfer.fetch(op, &addresses, pool, deadline, progress).await;
+        })
+    }
+
+    fn tell(&self, input: kvstore::In) {
+        self.board.send(Input::Store(input));
+    }
+
+    fn stop(&self) -> &CancellationToken {
+        &self.stop
+    }
+
+    fn tasks(&self) -> &TaskTracker {
+        &self.tasks
+    }
+}
 
 /// Fetches under way.
 type UnderWay = Arc<Mutex<BTreeMap<OpId, CancellationToken>>>;
 
 /// Runs until the node stops.
-pub(crate) async fn run(node: Arc<Node>, mut orders: mpsc::UnboundedReceiver<FetchOrder>) {
+pub(crate) async fn run(node: Arc<impl Ground>, mut orders: mpsc::UnboundedReceiver<FetchOrder>) {
     let under_way = UnderWay::default();
     loop {
         let order = tokio::select! {
             order = orders.recv() => order,
-            () = node.stop.cancelled() => None,
+            () = node.stop().cancelled() => None,
         };
         match order {
             Some(FetchOrder::Start(op)) => {
-                let stop = node.stop.child_token();
+                let stop = node.stop().child_token();
                 under_way
                     .lock()
                     .unwrap_or_else(PoisonError::into_inner)
                     .insert(op.op, stop.clone());
-                node.tasks.spawn(fetch(node.clone(), op, stop, under_way.clone()));
+                node.tasks().spawn(fetch(node.clone(), op, stop, under_way.clone()));
             }
             Some(FetchOrder::Cancel(op)) => {
                 let running = under_way.lock().unwrap_or_else(PoisonError::into_inner);
@@ -41,36 +78,36 @@ pub(crate) async fn run(node: Arc<Node>, mut orders: mpsc::UnboundedReceiver<Fet
     }
 }
 
-async fn fetch(node: Arc<Node>, op: FetchOp, stop: CancellationToken, under_way: UnderWay) {
+async fn fetch(node: Arc<impl Ground>, op: FetchOp, stop: CancellationToken, under_way: UnderWay) {
     let id = op.op;
     let (progress, mut arrived) = mpsc::channel(op.blocks.len().max(1));
-    let addresses = node.roster.addresses(&op.from);
-    let deadline = node.clock.instant(op.deadline);
-    if let Some(pool) = node.dram.clone() {
-        let transfer = &node.transfer;
-        let work = transfer.fetch(op, &addresses, pool, deadline, progress);
+    {
+        let work = node.fetch(op, progress);
         tokio::pin!(work);
         let mut running = true;
         while running {
             tokio::select! {
                 biased;
-                Some((index, result)) = arrived.recv() => tell(&node, id, index, result),
-                _ = &mut work => running = false,
+                Some((index, result)) = arrived.recv() => tell(&*node, id, index, result),
+                () = &mut work => running = false,
                 () = stop.cancelled() => running = false,
             }
         }
     }
     // Dropping the work has ended all writes; what arrived before is told first.
     while let Ok((index, result)) = arrived.try_recv() {
-        tell(&node, id, index, result);
+        tell(&*node, id, index, result);
     }
     under_way.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
-    node.board.send(Input::Store(kvstore::In::FetchEnded { op: id }));
+    node.tell(kvstore::In::FetchEnded { op: id });
 }
 
-fn tell(node: &Arc<Node>, op: OpId, index: usize, result: protocol::op::Fetched) {
-    if matches!(result, protocol::op::Fetched::Corrupt) {
+fn tell(node: &impl Ground, op: OpId, index: usize, result: Fetched) {
+    if matches!(result, Fetched::Corrupt) {
         tracing::warn!("a peer sent a block that does not match its signed digest");
     }
-    node.board.send(Input::Store(kvstore::In::Fetched { op, index, result }));
+    node.tell(kvstore::In::Fetched { op, index, result });
 }
+
+#[cfg(test)]
+mod tests;

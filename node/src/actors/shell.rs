@@ -120,6 +120,11 @@ where
     }
 }
 
+/// Returns when a machine is gone: it was stopped, or it panicked.
+pub(crate) async fn gone<In: Send + 'static>(actor: &ActorRef<Mail<In>>) {
+    let _ = actor.get_cell().wait(None).await;
+}
+
 /// Effects of the three cluster machines go through the wiring to the switchboard.
 pub(crate) struct Wired<F> {
     /// Where deliveries go.
@@ -143,3 +148,6 @@ where
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -24,7 +24,9 @@ fn the_example_documents_every_key() {
         let is_key = debug.contains(&format!("{word}: "));
         if is_key && !word.is_empty() {
             assert!(
-                text.contains(&format!("{word} =")) || text.contains(&format!("[{word}]")),
+                text.contains(&format!("{word} ="))
+                    || text.contains(&format!("[{word}]"))
+                    || text.contains(&format!(".{word}]")),
                 "{word} is not documented"
             );
         }
@@ -59,5 +61,9 @@ fn checks_refuse_what_cannot_work() {
     refuses(|c| c.placement.policy = "kvv".into(), "kvv");
     refuses(|c| c.gossip.suspect_ms = 10, "gossip");
     refuses(|c| c.engine.threads = 0, "threads");
+    refuses(|c| c.engine.mock.speedup = 0.0, "speedup");
+    refuses(|c| c.engine.mock.block_tokens = 24, "block_tokens");
+    refuses(|c| c.engine.mock.max_batched_tokens = 8, "max_batched_tokens");
+    refuses(|c| c.engine.mock.timing.jitter = -1.0, "jitter");
     refuses(|c| c.log.format = "xml".into(), "xml");
 }

@@ -14,7 +14,7 @@ use crate::node::{LocalEngine, LocalModel, Node, Placement};
 use crate::queue::Queue;
 use crate::rim;
 use crate::switchboard::{Machines, Switchboard};
-use engine::{Embedded, EmbeddedConfig, Engine};
+use engine::Engine;
 use protocol::id::EngineId;
 use protocol::machine::Machine;
 use protocol::op::EngineEvent;
@@ -32,6 +32,8 @@ use tokio_util::task::TaskTracker;
 use wiring::Effect;
 use zeroize::Zeroizing;
 
+mod disk;
+mod engines;
 mod tasks;
 
 /// Frames of peers that may wait for the gossip machine; more wait in the rim.
@@ -49,13 +51,14 @@ struct Served {
     dram: Option<Arc<kernels::Pool>>,
     engines: BTreeMap<EngineId, Arc<dyn Engine>>,
     events: Vec<(EngineId, mpsc::Receiver<EngineEvent>)>,
+    disk: Option<disk::Started>,
 }
 
 /// Reads the model and starts the engine. Slow, and blocking.
 fn serve_model(home: &Home, clock: Clock) -> Result<Served, Fault> {
     let config = &home.config.engine;
     let model = models::open(config)?;
-    let storage = engine::storage_namespace(model.config());
+    let storage = engines::storage(config, &model);
     let name = models::served_name(config, &model);
     let mut served = Served {
         model: LocalModel {
@@ -68,26 +71,21 @@ fn serve_model(home: &Home, clock: Clock) -> Result<Served, Fault> {
         dram: None,
         engines: BTreeMap::new(),
         events: Vec::new(),
+        disk: None,
     };
     if config.kind == "none" {
         return Ok(served);
     }
     let dram_bytes = home.config.dram.mib.saturating_mul(1 << 20);
-    let blocks = u64::from(config.kv_tokens.div_ceil(storage.block_tokens.max(1)));
-    fits_memory(blocks.saturating_mul(storage.block_bytes).saturating_add(dram_bytes))?;
+    fits_memory(engines::pool_bytes(config, &storage).saturating_add(dram_bytes))?;
     let pool = tiers::dram_pool(dram_bytes, &storage)
         .map_err(|error| Fault::new(error, "change dram.mib"))?;
+    served.disk = disk::start(&home.config, &storage, &pool, clock)?;
     let (sender, receiver) = mpsc::channel(actors::engine::EVENTS_MAX);
     let id = EngineId(0);
-    let settings = EmbeddedConfig {
-        kv_tokens: config.kv_tokens,
-        threads: config.threads,
-        max_batch: config.max_batch,
-        prefill_chunk: config.prefill_chunk,
-        ..EmbeddedConfig::new(id, name, clock.epoch())
-    };
-    let started = Embedded::start(model, pool.clone(), settings, sender)
-        .map_err(|error| Fault::new(error, "check the [engine] section and --model"))?;
+    let (dram, epoch) = (pool.clone(), clock.epoch());
+    let start = engines::Start { id, name, model, dram, epoch, events: sender };
+    let started = engines::start(config, start)?;
     served.model.context = started.spec().context;
     served.engines.insert(id, started);
     served.events.push((id, receiver));
@@ -131,6 +129,8 @@ fn build_machines(
         engines: specs,
         dram_slots: served.dram.as_ref().map_or(0, |pool| pool.slots()),
         dram_slot_bytes: served.dram.as_ref().map_or(0, |pool| pool.slot_bytes() as u64),
+        nvme_slots: served.disk.as_ref().map_or(0, |(tier, _)| tier.slots()),
+        buggify: None,
         decode_batch: 16 / served.model.block_tokens.clamp(1, 16),
         limits: kvstore::Limits::default(),
     })
@@ -238,7 +238,7 @@ pub(super) async fn run(
     for peer in peers {
         let _ = rim_commands.try_send(rim::Command::Dial(peer));
     }
-    tracing::info!(model = home.config.engine.model, "reading the model");
+    tracing::info!(model = models::wanted(&home.config.engine), "reading the model");
     let (home, served) = tokio::task::spawn_blocking(move || {
         let served = serve_model(&home, clock);
         served.map(|served| (home, served))
@@ -249,7 +249,7 @@ pub(super) async fn run(
     let (fetches, fetch_orders) = mpsc::unbounded_channel();
     let board = Arc::new(Switchboard::new(rim_commands.clone(), news, fetches));
     let (built, placement) = build_machines(&home, &membership, &served, clock)?;
-    let queue = Queue::start(home.config.engine.max_batch, clock).await?;
+    let queue = Queue::start(home.config.engine.window(), clock).await?;
     let roster = roster(&home, &membership)?;
     let node = Arc::new(Node {
         clock,
@@ -291,6 +291,11 @@ pub(super) async fn run(
         router: spawn(built.router, Effect::Router, &board, clock).await?,
         store: spawn(built.store, Effect::Store, &board, clock).await?,
     });
+    if let Some((tier, mut told)) = served.disk {
+        board.connect_disk(tier);
+        actors::disk::pass_on_all(&*node, &mut told);
+        tokio::spawn(actors::disk::run(node.clone(), told));
+    }
     host.speak_for(&node);
     tasks::start(&node, rim_commands, happened, news_orders, fetch_orders, served.events);
     let address = listeners.local()?;
@@ -309,6 +314,7 @@ fn bind_transfer(
     let throttle = home.config.transfer.throttle_mb_s;
     let config = transfer::TransferConfig {
         listen: home.config.cluster.listen,
+        udp: home.config.transfer.udp,
         keypair: home.keypair.clone(),
         hello: hello(membership, home.incarnation, home.contact()),
         issuer: membership.issuer,
@@ -350,12 +356,19 @@ async fn stop(node: &Arc<Node>, rim_task: tokio::task::JoinHandle<()>) -> Result
         tracing::warn!("some requests did not end in time and were cut");
     }
     node.transfer.close().await;
+    let disk = node.board.disk();
+    if disk.is_some() {
+        actors::disk::flush(node).await;
+        node.board.disconnect_disk();
+    }
     if let Some(machines) = node.board.machines() {
         machines.gossip.stop(None);
         machines.router.stop(None);
         machines.store.stop(None);
     }
     rim_task.abort();
+    // Its threads end, and the last removals become durable.
+    let _ = tokio::task::spawn_blocking(move || drop(disk)).await;
     let fault = node.fault.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
     fault.map_or(Ok(()), Err)
 }

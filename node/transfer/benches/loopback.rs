@@ -1,4 +1,5 @@
-//! Blocks over loopback: verified QUIC fetches beside plain tokio TCP, interleaved in one run.
+//! Blocks over loopback: verified fetches over QUIC and TLS-TCP beside plain tokio TCP, interleaved
+//! in one run.
 //!
 //! `cargo bench -p transfer` prints GB/s (lowest, median, highest round), CPU seconds per GB of
 //! both ends together, and the ratio of the medians. `-- ROUNDS` sets the number of rounds.
@@ -69,7 +70,7 @@ fn key(n: u32) -> BlockKey {
     BlockKey { prefix: PrefixHash(n.into()), storage: StorageId(1) }
 }
 
-fn node(seed: u8, holder: Arc<Holder>) -> (NodeId, Arc<Transfer>) {
+fn node(seed: u8, udp: bool, holder: Arc<Holder>) -> (NodeId, Arc<Transfer>) {
     let issuing = Keypair::from_seed(&[1; 32]);
     let keypair = Keypair::from_seed(&[seed; 32]);
     let (node, cluster) = (keypair.node(), cluster_of(&issuing.node()));
@@ -86,6 +87,7 @@ fn node(seed: u8, holder: Arc<Holder>) -> (NodeId, Arc<Transfer>) {
     };
     let config = TransferConfig {
         listen: "127.0.0.1:0".parse().unwrap(),
+        udp,
         keypair,
         hello,
         issuer: issuing.node(),
@@ -143,7 +145,7 @@ impl Arm {
     }
 }
 
-async fn quic(to: &Transfer, from: NodeId, addr: SocketAddr, pool: &Arc<Pool>, round: u32) {
+async fn fetch(to: &Transfer, from: NodeId, addr: SocketAddr, pool: &Arc<Pool>, round: u32) {
     let slot = |n| SlotRef { slot: SlotId(n), generation: Generation(round) };
     let op = FetchOp {
         op: OpId(round.into()),
@@ -171,8 +173,9 @@ async fn tcp(addr: SocketAddr, pool: &Arc<Pool>, round: u32, verify: Option<&[Si
 async fn main() {
     let rounds = std::env::args().filter_map(|arg| arg.parse().ok()).next().unwrap_or(5u32);
     let holder = holder();
-    let (from, sender) = node(2, Arc::clone(&holder));
-    let (_, reader) = node(3, Arc::clone(&holder));
+    let (from, sender) = node(2, true, Arc::clone(&holder));
+    let (_, reader) = node(3, true, Arc::clone(&holder));
+    let (_, without_udp) = node(4, false, Arc::clone(&holder));
     let addr = sender.local_addr().unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let tcp_addr = listener.local_addr().unwrap();
@@ -186,21 +189,25 @@ async fn main() {
         }
     });
     let pool = Pool::new(BLOCK, BLOCKS).unwrap();
-    quic(&reader, from, addr, &pool, 1).await; // also probes the MTU
-    tcp(tcp_addr, &pool, 2, None).await;
-    let (mut over_quic, mut over_tcp, mut checked) =
-        (Arm::default(), Arm::default(), Arm::default());
+    fetch(&reader, from, addr, &pool, 1).await; // also probes the MTU
+    fetch(&without_udp, from, addr, &pool, 2).await;
+    tcp(tcp_addr, &pool, 3, None).await;
+    let (mut over_quic, mut over_tls) = (Arm::default(), Arm::default());
+    let (mut over_tcp, mut checked) = (Arm::default(), Arm::default());
     for round in 1..=rounds {
-        let first = round * 3;
-        over_quic.round(quic(&reader, from, addr, &pool, first)).await;
-        over_tcp.round(tcp(tcp_addr, &pool, first + 1, None)).await;
+        let first = round * 4;
+        over_quic.round(fetch(&reader, from, addr, &pool, first)).await;
+        over_tls.round(fetch(&without_udp, from, addr, &pool, first + 1)).await;
+        over_tcp.round(tcp(tcp_addr, &pool, first + 2, None)).await;
         let digests = Some(holder.digests.as_slice());
-        checked.round(tcp(tcp_addr, &pool, first + 2, digests)).await;
+        checked.round(tcp(tcp_addr, &pool, first + 3, digests)).await;
     }
     println!("{BLOCKS} blocks of 1 MiB over loopback, {rounds} rounds: lowest, median, highest");
     let quic = over_quic.print("QUIC, verified");
+    let tls = over_tls.print("TLS-TCP, verified");
     let tcp = over_tcp.print("tokio TCP, plain");
     let checked = checked.print("tokio TCP, verified");
     println!("QUIC / TCP plain {:.2}, QUIC / TCP verified {:.2}", quic / tcp, quic / checked);
+    println!("TLS-TCP / QUIC {:.2}", tls / quic);
     server.abort();
 }

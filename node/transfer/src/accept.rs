@@ -1,6 +1,7 @@
-//! The accepting side of the port.
+//! The accepting side of the UDP port.
 
 use crate::alpn::Alpn;
+use crate::stream::Stream;
 use crate::transfer::Inner;
 use crate::{blocks, hello, join, quic, serve, tls};
 use protocol::id::NodeId;
@@ -32,6 +33,7 @@ pub(crate) async fn run(inner: Arc<Inner>, endpoint: Endpoint, template: quinn::
     let mut connections = JoinSet::new();
     loop {
         let incoming = tokio::select! {
+            biased;
             incoming = endpoint.accept() => incoming,
             Some(_) = connections.join_next() => continue,
         };
@@ -91,7 +93,7 @@ fn alpn_of(connection: &Connection) -> Option<Alpn> {
 
 /// Serves a member's streams until its connection ends or it is no member any more.
 async fn member(inner: Arc<Inner>, connection: Connection, alpn: Alpn, peer: NodeId) {
-    match hello::as_server(&inner, &connection, peer).await {
+    match hello::as_quic_server(&inner, &connection, peer).await {
         Ok(hello) => {
             inner.paths.readmit(&peer);
             inner.host.greeted(&hello);
@@ -106,6 +108,7 @@ async fn member(inner: Arc<Inner>, connection: Connection, alpn: Alpn, peer: Nod
     let mut streams = JoinSet::new();
     loop {
         let (send, recv) = tokio::select! {
+            biased;
             accepted = connection.accept_bi() => match accepted {
                 Ok(stream) => stream,
                 Err(e) => return tracing::debug!("{peer:?}: {e}"),
@@ -115,10 +118,12 @@ async fn member(inner: Arc<Inner>, connection: Connection, alpn: Alpn, peer: Nod
         if !inner.host.is_member(&peer) {
             return connection.close(CLOSE_STRANGER, b"not a member any more");
         }
-        let inner = Arc::clone(&inner);
-        match alpn {
-            Alpn::Blocks => streams.spawn(blocks::answer(inner, peer, send, recv)),
-            _ => streams.spawn(serve::answer(inner, peer, send, recv)),
-        };
+        let (inner, mut stream) = (Arc::clone(&inner), Stream::from((send, recv)));
+        streams.spawn(async move {
+            match alpn {
+                Alpn::Blocks => blocks::answer(&inner, peer, &mut stream).await,
+                _ => serve::answer(&inner, peer, &mut stream).await,
+            }
+        });
     }
 }

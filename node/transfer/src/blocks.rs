@@ -3,13 +3,13 @@
 use crate::frame::{self, FrameError, FrameReader};
 use crate::host::ReadBlock;
 use crate::serve::{STREAM_FAILED, STREAM_MALFORMED};
+use crate::stream::{Sender, Stream, reader_gone};
 use crate::throttle::PIECE;
 use crate::transfer::Inner;
 use bytes::Bytes;
 use kernels::SlotReader;
 use protocol::id::NodeId;
 use protocol::wire::blocks::{BLOCKS_MAX, BlockHead, BlocksRequest};
-use quinn::{RecvStream, SendStream};
 use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,48 +20,41 @@ pub(crate) const REQUEST_MAX: usize = BLOCKS_MAX * 64;
 const WITHIN_MAX_MS: u32 = 60_000;
 
 /// Answers one request of a member.
-pub(crate) async fn answer(
-    inner: Arc<Inner>,
-    peer: NodeId,
-    mut send: SendStream,
-    recv: RecvStream,
-) {
-    let mut reader = FrameReader::new(recv);
-    let request = reader.frame::<BlocksRequest>(REQUEST_MAX);
+pub(crate) async fn answer(inner: &Arc<Inner>, peer: NodeId, stream: &mut Stream) {
+    let Stream { send, recv } = stream;
+    let mut reader = FrameReader::new(&mut *recv);
+    let request = async {
+        let request = reader.frame::<BlocksRequest>(REQUEST_MAX).await?;
+        // The reader says no more, so whatever comes from now on means that it has gone.
+        match reader.frame_or_end::<u8>(0).await? {
+            None => Ok(request),
+            Some(_) => Err(FrameError::Ended),
+        }
+    };
     let request = match tokio::time::timeout(inner.limits.first_frame, request).await {
         Ok(Ok(request)) if request.keys.len() <= BLOCKS_MAX => request,
         _ => {
             tracing::debug!("{peer:?} sent no request for blocks");
-            let _ = send.reset(STREAM_MALFORMED);
+            send.reset(STREAM_MALFORMED);
             return;
         }
     };
     let Some(_credit) = inner.credits.take(peer) else {
-        let _ = frame::write(&mut send, &BlockHead::Busy).await;
-        let _ = send.finish();
+        let _ = frame::write(send, &BlockHead::Busy).await;
+        send.finish().await;
         return;
     };
     let within = Duration::from_millis(request.within_ms.min(WITHIN_MAX_MS).into());
-    let gone = reader_gone(&send);
-    let sending = tokio::time::timeout(within, send_blocks(&inner, peer, request, &mut send));
+    let gone = reader_gone(send, recv);
+    let sending = tokio::time::timeout(within, send_blocks(inner, peer, request, send));
     let sent = tokio::select! {
+        biased;
         sent = sending => matches!(sent, Ok(Ok(()))),
         () = gone => false,
     };
     if !sent {
         // Also lets go of the slots whose bytes still wait to be sent.
-        let _ = send.reset(STREAM_FAILED);
-    }
-}
-
-/// Returns when the reader wants no more, also while its blocks are still being looked up.
-fn reader_gone(send: &SendStream) -> impl Future<Output = ()> + Send + 'static {
-    let stopped = send.stopped();
-    async move {
-        if matches!(stopped.await, Ok(None)) {
-            // All has arrived: the sender is about to notice.
-            std::future::pending::<()>().await;
-        }
+        send.reset(STREAM_FAILED);
     }
 }
 
@@ -70,7 +63,7 @@ async fn send_blocks(
     inner: &Inner,
     peer: NodeId,
     request: BlocksRequest,
-    send: &mut SendStream,
+    send: &mut Sender,
 ) -> Result<(), FrameError> {
     let keys = request.keys.len();
     let found = inner.host.read_blocks(peer, request).await;
@@ -80,29 +73,26 @@ async fn send_blocks(
             Some(block) => send_block(inner, block, send).await?,
         }
     }
-    let _ = send.finish();
-    let _ = send.stopped().await;
+    send.finish().await;
+    send.arrived().await;
     Ok(())
 }
 
-async fn send_block(
-    inner: &Inner,
-    block: ReadBlock,
-    send: &mut SendStream,
-) -> Result<(), FrameError> {
+async fn send_block(inner: &Inner, block: ReadBlock, send: &mut Sender) -> Result<(), FrameError> {
     let ReadBlock { digest, bytes, lease } = block;
     let length = bytes.len() as u64;
     frame::write(send, &BlockHead::Present { digest: Box::new(digest), length }).await?;
-    // The slot itself becomes the send buffer; it is released when its last byte is acknowledged.
+    // The slot itself becomes the send buffer; it is released when its last byte is acknowledged
+    // (QUIC), or has been encrypted (TLS-TCP).
     let mut bytes = Bytes::from_owner(Leased { bytes, _lease: lease });
     let Some(throttle) = &inner.throttle else {
-        send.write_chunk(bytes).await?;
+        send.send(bytes).await?;
         return Ok(());
     };
     while !bytes.is_empty() {
         let piece = bytes.split_to(bytes.len().min(PIECE));
         throttle.wait(piece.len()).await;
-        send.write_chunk(piece).await?;
+        send.send(piece).await?;
     }
     Ok(())
 }

@@ -9,8 +9,11 @@ use std::time::Duration;
 /// What an endpoint is made of.
 #[derive(Clone, Debug)]
 pub struct TransferConfig {
-    /// UDP address to listen on; port 0 takes a free one.
+    /// UDP address to listen on, with TCP on the next port number; port 0 takes two free ones.
     pub listen: SocketAddr,
+    /// Whether QUIC over UDP is used. Without it everything goes over TLS-TCP at once: for networks
+    /// of which it is known that they block UDP.
+    pub udp: bool,
     /// The node's identity.
     pub keypair: Keypair,
     /// What the node says first on every connection; renewed with
@@ -39,8 +42,17 @@ pub struct Limits {
     pub joins: usize,
     /// Longest time for a stranger's join frame, and for a member's Hello or request frame.
     pub first_frame: Duration,
-    /// Longest handshake as client, per address.
+    /// Longest attempt to reach a peer, per address and over all paths together.
     pub connect: Duration,
+    /// TLS-TCP is tried beside QUIC when QUIC's handshake has brought nothing for so long.
+    pub udp_patience: Duration,
+    /// A peer that was reached over TLS-TCP only is tried over QUIC again after this; doubles with
+    /// each try in vain, up to [`Self::udp_probe_max`].
+    pub udp_probe: Duration,
+    /// Longest pause between two such tries.
+    pub udp_probe_max: Duration,
+    /// TCP connections of members served at once, for all peers; beyond, they are closed.
+    pub tcp_connections: usize,
     /// A connection without a sign of life is closed after this.
     pub idle: Duration,
     /// A quiet connection sends a sign of life this often.
@@ -60,6 +72,10 @@ impl Default for Limits {
             joins: 16,
             first_frame: Duration::from_secs(5),
             connect: Duration::from_millis(1500),
+            udp_patience: Duration::from_millis(500),
+            udp_probe: Duration::from_secs(30),
+            udp_probe_max: Duration::from_secs(600),
+            tcp_connections: 4096,
             idle: Duration::from_secs(15),
             keep_alive: Duration::from_secs(5),
             quarantine: Duration::from_secs(1),

@@ -15,13 +15,25 @@ pub enum TransferError {
     /// The UDP address cannot be bound.
     #[error("cannot listen on UDP {0}: {1}")]
     Bind(SocketAddr, std::io::Error),
+    /// The TCP port of the TLS-TCP path, one above the cluster port, is taken.
+    #[error(
+        "TCP port {0}, one above the cluster port, is in use by another program; choose another \
+         cluster port with --listen"
+    )]
+    TcpInUse(SocketAddr),
+    /// The TCP address of the TLS-TCP path cannot be bound.
+    #[error("cannot listen on TCP {0}, one above the cluster port: {1}")]
+    TcpBind(SocketAddr, std::io::Error),
+    /// The cluster port has no next one.
+    #[error("{0}: the cluster port must be below 65535, as the next one is used too")]
+    LastPort(SocketAddr),
     /// The identity cannot be made into a TLS certificate.
     #[error("the node's key cannot be used for TLS: {0}")]
     Identity(String),
     /// Nobody told where the peer is.
     #[error("no address of {0:?} is known")]
     NoAddress(NodeId),
-    /// No address answered. The peer may be down, or UDP blocked.
+    /// No address answered on any path. The peer may be down, or the ports blocked.
     #[error("{node:?} cannot be reached: {reason}")]
     Unreachable {
         /// Who.
@@ -69,8 +81,8 @@ pub enum TransferError {
 pub enum JoinError {
     /// Nobody answers there.
     #[error(
-        "no member answers at {addr} (UDP): {reason}; check the address, that the node runs, and \
-         that UDP is not blocked"
+        "no member answers at {addr} (UDP), nor at the next TCP port: {reason}; check the address, \
+         that the node runs, and that a firewall lets one of the two through"
     )]
     Unreachable {
         /// Where.

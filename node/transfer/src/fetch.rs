@@ -3,16 +3,17 @@
 
 use crate::alpn::Alpn;
 use crate::blocks::REQUEST_MAX;
-use crate::connections;
+use crate::clock;
+use crate::connections::{self, Open};
 use crate::error::TransferError;
 use crate::frame::{self, FrameError, FrameReader};
 use crate::serve::STREAM_CANCELLED;
+use crate::stream::Receiver;
 use crate::transfer::Inner;
 use kernels::Pool;
 use protocol::block::{BlockKey, SignedDigest, SlotRef};
 use protocol::op::{FetchOp, Fetched};
 use protocol::wire::blocks::{BLOCKS_MAX, BlockHead, BlocksRequest};
-use quinn::RecvStream;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -72,7 +73,7 @@ pub(crate) async fn fetch(
     deadline: Instant,
     progress: &mpsc::Sender<(usize, Fetched)>,
 ) -> Vec<(BlockKey, Fetched)> {
-    let begun = Instant::now();
+    let begun = clock::now();
     let results = vec![None; op.blocks.len()];
     let mut fetch = Fetch {
         inner,
@@ -100,50 +101,57 @@ impl Fetch<'_> {
         let op = self.op;
         for (n, blocks) in op.blocks.chunks(BLOCKS_MAX).enumerate() {
             let keys = blocks.iter().map(|(key, _)| *key).collect();
-            let mut reader = self.ask(keys, addrs).await?;
-            for (at, (key, slot)) in blocks.iter().enumerate() {
-                let outcome = self.block(&mut reader, key, *slot).await;
-                let (fetched, stop) = match outcome {
-                    Ok(fetched) => (fetched, None),
-                    Err(Stop::Nonsense) => (Fetched::Corrupt, Some(Stop::Nonsense)),
-                    Err(stop) => {
-                        let _ = reader.into_stream().stop(STREAM_CANCELLED);
-                        return Err(stop);
-                    }
-                };
-                self.report(n * BLOCKS_MAX + at, fetched).await;
-                if let Some(stop) = stop {
-                    let _ = reader.into_stream().stop(STREAM_CANCELLED);
-                    return Err(stop);
+            let mut open = self.ask(keys, addrs).await?;
+            let outcome = self.blocks(&mut open, n * BLOCKS_MAX, blocks).await;
+            if outcome.is_err() {
+                open.stream.recv.stop(STREAM_CANCELLED);
+            } else {
+                open.give_back(self.inner.limits.connect).await;
+            }
+            outcome?;
+        }
+        Ok(())
+    }
+
+    /// Receives the blocks of one request, of which the first has place `first` in the operation.
+    async fn blocks(
+        &mut self,
+        open: &mut Open,
+        first: usize,
+        blocks: &[(BlockKey, SlotRef)],
+    ) -> Result<(), Stop> {
+        let mut reader = FrameReader::new(&mut open.stream.recv);
+        for (at, (key, slot)) in blocks.iter().enumerate() {
+            match self.block(&mut reader, key, *slot).await {
+                Ok(fetched) => self.report(first + at, fetched).await,
+                Err(Stop::Nonsense) => {
+                    self.report(first + at, Fetched::Corrupt).await;
+                    return Err(Stop::Nonsense);
                 }
+                Err(stop) => return Err(stop),
             }
         }
         Ok(())
     }
 
-    async fn ask(
-        &mut self,
-        keys: Vec<BlockKey>,
-        addrs: &[SocketAddr],
-    ) -> Result<FrameReader<RecvStream>, Stop> {
-        let (connection, mut send, recv) =
-            connections::open(self.inner, self.op.from, Alpn::Blocks, addrs)
-                .await
-                .map_err(Stop::Unreached)?;
-        let left = self.deadline.saturating_duration_since(Instant::now()).as_millis();
+    async fn ask(&mut self, keys: Vec<BlockKey>, addrs: &[SocketAddr]) -> Result<Open, Stop> {
+        let mut open = connections::open(self.inner, self.op.from, Alpn::Blocks, addrs)
+            .await
+            .map_err(Stop::Unreached)?;
+        let left = self.deadline.saturating_duration_since(clock::now()).as_millis();
         let within_ms = u32::try_from(left).unwrap_or(u32::MAX).max(1);
         let request = BlocksRequest { keys, within_ms };
         debug_assert!(protocol::wire::encode(&request).is_ok_and(|b| b.len() <= REQUEST_MAX));
-        frame::write(&mut send, &request).await?;
-        let _ = send.finish();
-        self.asked.get_or_insert((Instant::now(), connection.rtt()));
-        Ok(FrameReader::new(recv))
+        frame::write(&mut open.stream.send, &request).await?;
+        open.stream.send.finish().await;
+        self.asked.get_or_insert((clock::now(), open.link.rtt()));
+        Ok(open)
     }
 
     /// Receives one block.
     async fn block(
         &mut self,
-        reader: &mut FrameReader<RecvStream>,
+        reader: &mut FrameReader<&mut Receiver>,
         key: &BlockKey,
         slot: SlotRef,
     ) -> Result<Fetched, Stop> {
@@ -194,7 +202,7 @@ impl Fetch<'_> {
 
     /// Notes what the fetch says about the path. `outcome` is `None` after the deadline.
     fn mark_path(&self, outcome: Option<Result<(), Stop>>, begun: Instant) {
-        let (paths, node, now) = (&self.inner.paths, &self.op.from, Instant::now());
+        let (paths, node, now) = (&self.inner.paths, &self.op.from, clock::now());
         let lied = self.lied || matches!(outcome, Some(Err(Stop::Nonsense)));
         let silent = !self.heard && now.saturating_duration_since(begun) >= PATIENCE;
         match (&outcome, self.asked) {

@@ -1,5 +1,6 @@
 //! Frames on a stream: length as four bytes, little endian, then the encoded value.
 
+use crate::stream::Sender;
 use bytes::{Buf, Bytes};
 use protocol::wire::{self, FRAME_MAX, WireError};
 use serde::Serialize;
@@ -53,14 +54,10 @@ pub(crate) fn append<T: Serialize>(out: &mut Vec<u8>, value: &T) -> Result<(), F
 }
 
 /// Writes one frame.
-pub(crate) async fn write<T: Serialize>(
-    stream: &mut quinn::SendStream,
-    value: &T,
-) -> Result<(), FrameError> {
+pub(crate) async fn write<T: Serialize>(send: &mut Sender, value: &T) -> Result<(), FrameError> {
     let mut bytes = Vec::new();
     append(&mut bytes, value)?;
-    stream.write_chunk(bytes.into()).await?;
-    Ok(())
+    send.send(bytes.into()).await
 }
 
 /// A source of bytes in order.
@@ -70,12 +67,6 @@ pub(crate) trait Chunks: Send {
         &mut self,
         max: usize,
     ) -> impl Future<Output = Result<Option<Bytes>, FrameError>> + Send;
-}
-
-impl Chunks for quinn::RecvStream {
-    async fn chunk(&mut self, max: usize) -> Result<Option<Bytes>, FrameError> {
-        Ok(self.read_chunk(max, true).await?.map(|chunk| chunk.bytes))
-    }
 }
 
 /// Reads frames and raw bytes from a stream.
@@ -166,11 +157,6 @@ impl<S: Chunks> FrameReader<S> {
             body.extend_from_slice(&bytes);
         }
         Ok(body.into())
-    }
-
-    /// The stream itself, to stop it or to wait for its end. Bytes read ahead are lost.
-    pub(crate) fn into_stream(self) -> S {
-        self.stream
     }
 }
 

@@ -1,7 +1,8 @@
 //! The first words between members: one Hello each way on a connection's first stream.
 
 use crate::error::TransferError;
-use crate::frame::{self, FrameReader};
+use crate::frame::{self, FrameError, FrameReader};
+use crate::stream::{Receiver, Stream};
 use crate::transfer::Inner;
 use protocol::id::NodeId;
 use protocol::trust::UnixTime;
@@ -27,60 +28,96 @@ pub(crate) fn unix_now() -> UnixTime {
 /// Says Hello as the one who connected, and checks the answer.
 pub(crate) async fn as_client(
     inner: &Inner,
-    connection: &Connection,
+    stream: &mut Stream,
     node: NodeId,
 ) -> Result<(), TransferError> {
     let ours = inner.hello();
-    let (mut send, recv) =
-        connection.open_bi().await.map_err(|e| lost(connection, node, e.to_string()))?;
+    let Stream { send, recv } = stream;
+    let on_tls = matches!(recv, Receiver::Tls(_));
     let exchange = async {
-        frame::write(&mut send, &*ours).await?;
+        frame::write(send, &*ours).await?;
+        send.finish().await;
         FrameReader::new(recv).frame::<Hello>(HELLO_MAX).await
     };
-    let theirs = exchange.await.map_err(|e| lost(connection, node, e.to_string()))?;
-    let checked = check(inner, &ours, &theirs, node);
-    if let Err(e) = &checked {
-        connection.close(CLOSE_HELLO, e.to_string().as_bytes());
-    }
-    checked
+    let theirs = exchange.await.map_err(|e| match e {
+        // QUIC's caller knows more from the connection.
+        FrameError::Lost(reason) if on_tls => told_on_tls(node, reason),
+        e => TransferError::Unreachable { node, reason: e.to_string() },
+    })?;
+    check(inner, &ours, &theirs, node)
 }
 
-/// Hears the Hello of a member that connected, answers it, and returns it. On error the
-/// connection has been closed with the reason.
-pub(crate) async fn as_server(
+/// TLS refuses a client after the client's handshake is done; it hears of that here.
+fn told_on_tls(node: NodeId, reason: String) -> TransferError {
+    if reason.contains("alert") {
+        let reason = format!("the peer refused this node in the handshake ({reason})");
+        return TransferError::Hello { node, reason };
+    }
+    TransferError::Unreachable { node, reason }
+}
+
+/// [`as_client`] over QUIC: on a first stream of `connection`, which is closed with the reason when
+/// the Hellos do not fit.
+pub(crate) async fn as_quic_client(
+    inner: &Inner,
+    connection: &Connection,
+    node: NodeId,
+) -> Result<(), TransferError> {
+    let opened = connection.open_bi().await;
+    let mut stream = match opened {
+        Ok(halves) => Stream::from(halves),
+        Err(e) => return Err(lost(connection, node, e.to_string())),
+    };
+    let said = as_client(inner, &mut stream, node).await;
+    match said {
+        Err(TransferError::Unreachable { reason, .. }) => Err(lost(connection, node, reason)),
+        Err(e) => {
+            connection.close(CLOSE_HELLO, e.to_string().as_bytes());
+            Err(e)
+        }
+        Ok(()) => Ok(()),
+    }
+}
+
+/// [`as_server`] over QUIC. On error the connection has been closed with the reason.
+pub(crate) async fn as_quic_server(
     inner: &Inner,
     connection: &Connection,
     node: NodeId,
 ) -> Result<Hello, TransferError> {
-    let outcome = serve_hello(inner, connection, node).await;
-    if let Err(e) = &outcome {
+    let accepting = tokio::time::timeout(inner.limits.first_frame, connection.accept_bi());
+    let heard = match accepting.await {
+        Ok(Ok(halves)) => as_server(inner, &mut Stream::from(halves), node).await,
+        Ok(Err(e)) => Err(lost(connection, node, e.to_string())),
+        Err(_) => Err(hello_error(node, "no Hello came in time")),
+    };
+    if let Err(e) = &heard {
         connection.close(CLOSE_HELLO, e.to_string().as_bytes());
     }
-    outcome
+    heard
 }
 
-async fn serve_hello(
+/// Hears the Hello of a member that connected, answers it, and returns it. On error the connection
+/// is to be closed with the reason.
+pub(crate) async fn as_server(
     inner: &Inner,
-    connection: &Connection,
+    stream: &mut Stream,
     node: NodeId,
 ) -> Result<Hello, TransferError> {
     let ours = inner.hello();
-    let exchange = async {
-        let (send, recv) =
-            connection.accept_bi().await.map_err(|e| lost(connection, node, e.to_string()))?;
-        let theirs = FrameReader::new(recv).frame::<Hello>(HELLO_MAX).await?;
-        Ok::<_, TransferError>((send, theirs))
-    };
-    let (mut send, theirs) = tokio::time::timeout(inner.limits.first_frame, exchange)
+    let Stream { send, recv } = stream;
+    let mut reader = FrameReader::new(recv);
+    let hearing = reader.frame::<Hello>(HELLO_MAX);
+    let theirs = tokio::time::timeout(inner.limits.first_frame, hearing)
         .await
         .map_err(|_| hello_error(node, "no Hello came in time"))??;
     let checked = check(inner, &ours, &theirs, node);
     if matches!(checked, Ok(()) | Err(TransferError::Mismatch { .. })) {
         // On a mismatch too: the client then names the differing field by itself.
-        frame::write(&mut send, &*ours).await?;
-        let _ = send.finish();
+        frame::write(send, &*ours).await?;
+        send.finish().await;
         if checked.is_err() {
-            let _ = tokio::time::timeout(LAST_WORDS, send.stopped()).await;
+            let _ = tokio::time::timeout(LAST_WORDS, send.arrived()).await;
         }
     }
     checked.map(|()| theirs)

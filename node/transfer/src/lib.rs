@@ -1,5 +1,5 @@
 //! Bytes between nodes: streams of placed requests, blocks between regions, and the join, over QUIC
-//! on one UDP port.
+//! on one UDP port; where UDP is blocked, over TLS on the TCP port of the next number.
 //!
 //! * [`Transfer`] is the node's endpoint. It answers three protocols, told apart by ALPN:
 //!   `dn-serve/1` (a placed prompt out, its stream back), `dn-blocks/1` (blocks out of DRAM slots)
@@ -16,9 +16,11 @@
 mod accept;
 mod alpn;
 mod blocks;
+mod clock;
 mod config;
 mod connections;
 mod credits;
+mod dial;
 mod error;
 mod fetch;
 mod frame;
@@ -28,6 +30,9 @@ mod join;
 mod paths;
 mod quic;
 mod serve;
+mod sockets;
+mod stream;
+mod tcp;
 mod throttle;
 mod tls;
 mod transfer;
@@ -36,6 +41,7 @@ pub use alpn::Alpn;
 pub use config::{Limits, TransferConfig};
 pub use error::{JoinError, TransferError};
 pub use host::{Host, ReadBlock};
-pub use join::{join, join_within};
-pub use paths::PathStats;
+pub use join::{join, join_over, join_within};
+pub use paths::{PathStats, Via};
+pub use sockets::{BoxPipe, Pipe, Sockets, Tcp, tls_addr};
 pub use transfer::Transfer;

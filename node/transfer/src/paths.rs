@@ -12,11 +12,45 @@ const SMOOTHING: f64 = 0.3;
 /// Smaller fetches say more about latency than about bandwidth.
 const SAMPLE_MIN_BYTES: u64 = 64 << 10;
 
+/// How a peer is reached.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Via {
+    /// QUIC over UDP.
+    Quic,
+    /// TLS over TCP, because UDP did not get through.
+    TlsTcp,
+}
+
+impl Via {
+    /// Its name, as `status` and metrics show it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Quic => "quic",
+            Self::TlsTcp => "tls-tcp",
+        }
+    }
+}
+
+/// How to reach a peer now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Route {
+    /// QUIC first.
+    Quic,
+    /// TLS-TCP: UDP did not get through a moment ago.
+    Tls,
+    /// TLS-TCP, and the caller finds out meanwhile whether UDP gets through again.
+    TlsAndProbe,
+}
+
 /// The path to one peer, as measured from here.
 #[derive(Clone, PartialEq, Debug)]
 pub struct PathStats {
     /// The peer.
     pub node: NodeId,
+    /// How the peer was reached last; `None` before the first time.
+    pub via: Option<Via>,
+    /// Times that the peer was reached over TLS-TCP because QUIC was silent, since start.
+    pub udp_blocked: u64,
     /// Round-trip time of the newest connection in milliseconds; `None` before the first.
     pub rtt_ms: Option<f64>,
     /// Bytes per second of fetched blocks, smoothed; `None` before the first fetch of 64 KiB.
@@ -36,6 +70,8 @@ pub struct PathStats {
 pub(crate) struct Paths {
     first: Duration,
     longest: Duration,
+    probe: Duration,
+    probe_max: Duration,
     paths: Mutex<BTreeMap<NodeId, Path>>,
 }
 
@@ -49,12 +85,28 @@ struct Path {
     /// Failures in a row.
     strikes: u32,
     quarantined_until: Option<Instant>,
+    via: Option<Via>,
+    udp_blocked: u64,
+    /// Set while TLS-TCP is used: when UDP is tried again.
+    udp_probe_at: Option<Instant>,
+    /// Such tries in a row.
+    udp_probes: u32,
+}
+
+fn doubled(first: Duration, times: u32, longest: Duration) -> Duration {
+    let factor = 1u32.checked_shl(times).unwrap_or(u32::MAX);
+    first.saturating_mul(factor).min(longest)
 }
 
 impl Paths {
     pub(crate) fn new(limits: &Limits) -> Self {
-        let (first, longest) = (limits.quarantine, limits.quarantine_max);
-        Self { first, longest, paths: Mutex::default() }
+        Self {
+            first: limits.quarantine,
+            longest: limits.quarantine_max,
+            probe: limits.udp_probe,
+            probe_max: limits.udp_probe_max,
+            paths: Mutex::default(),
+        }
     }
 
     fn with<T>(&self, node: &NodeId, f: impl FnOnce(&mut Path) -> T) -> T {
@@ -63,8 +115,7 @@ impl Paths {
     }
 
     fn back_off(&self, strikes: u32) -> Duration {
-        let factor = 1u32.checked_shl(strikes.saturating_sub(1)).unwrap_or(u32::MAX);
-        self.first.saturating_mul(factor).min(self.longest)
+        doubled(self.first, strikes.saturating_sub(1), self.longest)
     }
 
     /// Whether the peer may be asked. In quarantine the answer is the time left. When that has run
@@ -92,6 +143,55 @@ impl Paths {
             path.strikes = path.strikes.saturating_add(1);
             path.quarantined_until = Some(now + self.back_off(path.strikes));
         });
+    }
+
+    /// The peer did not answer an attempt that began when it had failed `failures` times: of many
+    /// callers that waited together, one counts.
+    pub(crate) fn failed_since(&self, node: &NodeId, failures: u64, now: Instant) {
+        if self.failures(node) == failures {
+            self.failed(node, now);
+        }
+    }
+
+    /// How to reach the peer now.
+    pub(crate) fn route(&self, node: &NodeId, now: Instant) -> Route {
+        self.with(node, |path| match path.udp_probe_at {
+            None => Route::Quic,
+            Some(at) if at > now => Route::Tls,
+            Some(_) => {
+                path.udp_probes = path.udp_probes.saturating_add(1);
+                let pause = doubled(self.probe, path.udp_probes, self.probe_max);
+                path.udp_probe_at = Some(now + pause);
+                Route::TlsAndProbe
+            }
+        })
+    }
+
+    /// Whether TLS-TCP is used for the peer.
+    pub(crate) fn on_tls(&self, node: &NodeId) -> bool {
+        self.with(node, |path| path.udp_probe_at.is_some())
+    }
+
+    /// The peer was reached this way.
+    pub(crate) fn reached(&self, node: &NodeId, via: Via, now: Instant) {
+        self.with(node, |path| {
+            path.via = Some(via);
+            match via {
+                Via::Quic => {
+                    path.udp_probe_at = None;
+                    path.udp_probes = 0;
+                }
+                Via::TlsTcp => {
+                    path.udp_blocked += 1;
+                    path.udp_probe_at = Some(now + self.probe);
+                }
+            }
+        });
+    }
+
+    /// TLS-TCP has failed too: the next attempt tries both again.
+    pub(crate) fn tls_failed(&self, node: &NodeId) {
+        self.with(node, |path| path.udp_probe_at = None);
     }
 
     /// The peer sent a wrong block.
@@ -135,6 +235,8 @@ impl Paths {
         let paths = self.paths.lock().unwrap_or_else(PoisonError::into_inner);
         let stats = paths.iter().map(|(node, path)| PathStats {
             node: *node,
+            via: path.via,
+            udp_blocked: path.udp_blocked,
             rtt_ms: path.rtt.map(|rtt| rtt.as_secs_f64() * 1e3),
             bandwidth_bytes_s: path.bandwidth,
             fetched_bytes: path.fetched_bytes,

@@ -130,13 +130,19 @@ pub(crate) fn socket(listen: SocketAddr) -> io::Result<UdpSocket> {
 
 /// Settings of the port. The key of stateless resets comes from the node's identity, so that a
 /// restarted node tells its peers at once that their connections are gone.
-pub(crate) fn endpoint_config(keypair: &Keypair) -> Result<EndpointConfig, String> {
+pub(crate) fn endpoint_config(
+    keypair: &Keypair,
+    fixed: Option<[u8; 32]>,
+) -> Result<EndpointConfig, String> {
     let mut hasher = blake3::Hasher::new_derive_key("dynamo-node 2026-11 quic reset key");
     hasher.update(&*zeroize::Zeroizing::new(keypair.seed()));
-    let mut seed = [0u8; 32];
-    getrandom::fill(&mut seed).map_err(|e| e.to_string())?;
+    let mut seed = fixed.unwrap_or_default();
+    if fixed.is_none() {
+        getrandom::fill(&mut seed).map_err(|e| e.to_string())?;
+    }
     let mut config = EndpointConfig::new(Arc::new(ResetKey(*hasher.finalize().as_bytes())));
     config
+        .rng_seed(fixed)
         .cid_generator(move || Box::new(Cids { seed, made: 0 }))
         .max_udp_payload_size(MTU_MAX)
         .map_err(|e| e.to_string())?;

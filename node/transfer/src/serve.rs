@@ -3,14 +3,17 @@
 //! The client leaves its sending side open for as long as it wants answers; resetting it, or
 //! closing the connection, cancels. The server ends its side when the stream is complete.
 
+use crate::connections::Open;
 use crate::error::TransferError;
 use crate::frame::{self, Chunks, FrameError, FrameReader};
+use crate::stream::{Receiver, Sender, Stream};
 use crate::transfer::Inner;
 use protocol::id::NodeId;
 use protocol::wire::FRAME_MAX;
 use protocol::wire::serve::{ServeAnswer, ServeRequest};
-use quinn::{Connection, RecvStream, SendStream, VarInt};
+use quinn::VarInt;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::mpsc;
 
 /// Answers that wait between the stream and either end; then flow control holds the sender.
@@ -26,19 +29,15 @@ pub(crate) const STREAM_MALFORMED: VarInt = VarInt::from_u32(2);
 pub(crate) const STREAM_FAILED: VarInt = VarInt::from_u32(3);
 
 /// Serves one stream of a member.
-pub(crate) async fn answer(
-    inner: Arc<Inner>,
-    peer: NodeId,
-    mut send: SendStream,
-    recv: RecvStream,
-) {
-    let mut reader = FrameReader::new(recv);
+pub(crate) async fn answer(inner: &Arc<Inner>, peer: NodeId, stream: &mut Stream) {
+    let Stream { send, recv } = stream;
+    let mut reader = FrameReader::new(&mut *recv);
     let request = reader.frame::<ServeRequest>(FRAME_MAX);
     let request = match tokio::time::timeout(inner.limits.first_frame, request).await {
         Ok(Ok(request)) => request,
         failed => {
             tracing::debug!("request of {peer:?}: {:?}", failed.map(|r| r.map(|_| ())));
-            let _ = send.reset(STREAM_MALFORMED);
+            send.reset(STREAM_MALFORMED);
             return;
         }
     };
@@ -47,71 +46,95 @@ pub(crate) async fn answer(
         inner.host.serve(peer, request, answers).await;
         Ok(())
     };
-    let mut recv = reader.into_stream();
+    recv.expect_signs_of_life(inner.limits.idle);
+    let writing = write_answers(send, waiting, inner.limits.keep_alive);
     let outcome = tokio::select! {
         biased;
-        () = cancelled(&mut recv) => Err(FrameError::Ended),
-        outcome = async { tokio::try_join!(serving, write_answers(&mut send, waiting)) } => outcome,
+        () = cancelled(recv) => Err(FrameError::Ended),
+        outcome = async { tokio::try_join!(serving, writing) } => outcome,
     };
-    let _ = match outcome {
-        Ok(_) => send.finish(),
+    match outcome {
+        Ok(_) => send.finish().await,
         Err(_) => send.reset(STREAM_CANCELLED),
-    };
+    }
 }
 
 /// Returns when the client cancels: it says nothing after its request, so anything ends it.
-async fn cancelled(recv: &mut RecvStream) {
+async fn cancelled(mut recv: &mut Receiver) {
     let _ = recv.chunk(1).await;
 }
 
+/// Writes answers, and a sign of life when there has been none for `keep_alive`.
 async fn write_answers(
-    send: &mut SendStream,
+    send: &mut Sender,
     mut waiting: mpsc::Receiver<ServeAnswer>,
+    keep_alive: Duration,
 ) -> Result<(), FrameError> {
     let mut answers = Vec::with_capacity(ANSWERS_AT_ONCE);
-    while waiting.recv_many(&mut answers, ANSWERS_AT_ONCE).await > 0 {
+    loop {
+        let more = waiting.recv_many(&mut answers, ANSWERS_AT_ONCE);
+        match tokio::time::timeout(keep_alive, more).await {
+            Ok(0) => return Ok(()),
+            Ok(_) => {}
+            Err(_) => {
+                send.alive().await?;
+                continue;
+            }
+        }
         let mut bytes = Vec::new();
         for answer in answers.drain(..) {
             frame::append(&mut bytes, &answer)?;
         }
-        send.write_chunk(bytes.into()).await?;
+        send.send(bytes.into()).await?;
     }
-    Ok(())
 }
 
 /// Sends a request over an open stream and returns its answers. The channel closes when the stream
 /// ends, complete or not; whether it was complete is told by its last item.
 pub(crate) async fn ask(
     inner: Arc<Inner>,
-    connection: Connection,
-    (mut send, recv): (SendStream, RecvStream),
+    mut open: Open,
     node: NodeId,
     request: &ServeRequest,
 ) -> Result<mpsc::Receiver<ServeAnswer>, TransferError> {
-    frame::write(&mut send, request).await?;
+    frame::write(&mut open.stream.send, request).await?;
     let (answers, waiting) = mpsc::channel(ANSWERS_WAITING);
-    let mut reader = FrameReader::new(recv);
     tokio::spawn(async move {
+        let Open { stream: Stream { send, recv }, link } = &mut open;
+        recv.expect_signs_of_life(inner.limits.idle);
+        let mut reader = FrameReader::new(&mut *recv);
         let complete = tokio::select! {
             biased;
             () = answers.closed() => false,
+            () = stay_alive(send, inner.limits.keep_alive) => false,
             complete = forward(&mut reader, &answers, || {
-                inner.paths.answered(&node, connection.rtt());
+                inner.paths.answered(&node, link.rtt());
             }) => complete,
         };
         if complete {
-            let _ = send.finish();
+            send.finish().await;
+            open.give_back(inner.limits.connect).await;
         } else {
-            let _ = send.reset(STREAM_CANCELLED);
-            let _ = reader.into_stream().stop(STREAM_CANCELLED);
+            send.reset(STREAM_CANCELLED);
+            recv.stop(STREAM_CANCELLED);
         }
     });
     Ok(waiting)
 }
 
+/// Gives signs of life; returns when they cannot be given any more.
+async fn stay_alive(send: &mut Sender, every: Duration) {
+    loop {
+        tokio::time::sleep(every).await;
+        if send.alive().await.is_err() {
+            return;
+        }
+    }
+}
+
 /// Hands answers on until the stream ends; false when it was cut or nobody listens.
 async fn forward(
-    reader: &mut FrameReader<RecvStream>,
+    reader: &mut FrameReader<&mut Receiver>,
     answers: &mpsc::Sender<ServeAnswer>,
     heard: impl FnOnce(),
 ) -> bool {

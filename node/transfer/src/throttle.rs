@@ -1,5 +1,6 @@
 //! Shapes a flow of bytes to a rate.
 
+use crate::clock;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -29,7 +30,7 @@ impl Throttle {
 
     /// Waits until `bytes` more may be sent.
     pub(crate) async fn wait(&self, bytes: usize) {
-        tokio::time::sleep_until(self.reserve(Instant::now(), bytes).into()).await;
+        tokio::time::sleep_until(self.reserve(clock::now(), bytes).into()).await;
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::accept::{self, CLOSE_DOWN};
 use crate::alpn::Alpn;
+use crate::clock;
 use crate::config::{Limits, TransferConfig};
 use crate::connections::{self, Connections};
 use crate::credits::Credits;
@@ -11,6 +12,8 @@ use crate::host::Host;
 use crate::paths::{PathStats, Paths};
 use crate::quic;
 use crate::serve;
+use crate::sockets::Sockets;
+use crate::tcp;
 use crate::throttle::Throttle;
 use crate::tls::Identity;
 use kernels::Pool;
@@ -21,18 +24,25 @@ use protocol::wire::handshake::Hello;
 use protocol::wire::serve::{ServeAnswer, ServeRequest};
 use quinn::{Endpoint, TokioRuntime, TransportConfig};
 use std::fmt;
-use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc, watch};
 
 /// [`Transfer::close`] waits so long for peers to hear of it.
 const FAREWELL: Duration = Duration::from_millis(500);
+/// TCP connections of one peer beside those for its requests: blocks, and idle ones.
+const TCP_BESIDE_SERVE: usize = 96;
 
 /// What all tasks of an endpoint share.
 pub(crate) struct Inner {
     pub(crate) endpoint: Endpoint,
+    /// Whether UDP is used.
+    pub(crate) udp: bool,
+    pub(crate) sockets: Sockets,
+    /// Says true when the endpoint closes.
+    down: watch::Sender<bool>,
+    pub(crate) tcp_credits: Arc<Credits>,
     pub(crate) identity: Identity,
     pub(crate) host: Arc<dyn Host>,
     pub(crate) issuer: NodeId,
@@ -50,9 +60,16 @@ impl Inner {
     pub(crate) fn hello(&self) -> Arc<Hello> {
         Arc::clone(&self.hello.lock().unwrap_or_else(PoisonError::into_inner))
     }
+
+    fn close(&self) {
+        self.endpoint.close(CLOSE_DOWN, b"the node goes down");
+        self.down.send_replace(true);
+        self.connections.close();
+    }
 }
 
-/// The endpoint: one UDP port that serves members and is used to reach them. Closes when dropped.
+/// The endpoint: one UDP port, and TCP on the next number, that serves members. Closes when
+/// dropped.
 pub struct Transfer {
     inner: Arc<Inner>,
 }
@@ -64,24 +81,38 @@ impl fmt::Debug for Transfer {
 }
 
 impl Transfer {
-    /// Binds the port and starts to accept. Must be called inside a tokio runtime.
+    /// Binds the ports and starts to accept. Must be called inside a tokio runtime.
     pub fn bind(config: TransferConfig, host: Arc<dyn Host>) -> Result<Arc<Self>, TransferError> {
-        let TransferConfig { listen, keypair, hello, issuer, limits, throttle_bytes_s } = config;
+        let sockets = Sockets::bind(config.listen, config.udp)?;
+        Self::on(sockets, config, host)
+    }
+
+    /// [`Self::bind`] on given sockets; `config.listen` is not looked at.
+    pub fn on(
+        sockets: Sockets,
+        config: TransferConfig,
+        host: Arc<dyn Host>,
+    ) -> Result<Arc<Self>, TransferError> {
+        let TransferConfig { listen, udp, keypair, hello, issuer, limits, throttle_bytes_s } =
+            config;
         let identity = Identity::new(&keypair).map_err(TransferError::Identity)?;
         let tls = identity.server(&host).map_err(|e| TransferError::Identity(e.to_string()))?;
         let server_transport = Arc::new(quic::server_transport(&limits));
         let server =
             quic::server_config(tls, &server_transport).map_err(TransferError::Identity)?;
-        let settings = quic::endpoint_config(&keypair).map_err(TransferError::Identity)?;
-        let failed = |e: std::io::Error| match e.kind() {
-            ErrorKind::AddrInUse => TransferError::InUse(listen),
-            _ => TransferError::Bind(listen, e),
-        };
-        let socket = quic::socket(listen).map_err(failed)?;
-        let runtime = Arc::new(TokioRuntime);
+        let settings =
+            quic::endpoint_config(&keypair, sockets.seed).map_err(TransferError::Identity)?;
+        let (socket, runtime) = (Arc::clone(&sockets.udp), Arc::new(TokioRuntime));
         let endpoint =
-            Endpoint::new(settings, Some(server.clone()), socket, runtime).map_err(failed)?;
+            Endpoint::new_with_abstract_socket(settings, Some(server.clone()), socket, runtime)
+                .map_err(|e| TransferError::Bind(listen, e))?;
+        let (down, going_down) = watch::channel(false);
+        let tcp_per_peer = limits.serve_streams_per_connection as usize + TCP_BESIDE_SERVE;
         let inner = Arc::new(Inner {
+            udp,
+            sockets,
+            down,
+            tcp_credits: Credits::new(tcp_per_peer, limits.tcp_connections),
             endpoint: endpoint.clone(),
             identity,
             host,
@@ -96,6 +127,7 @@ impl Transfer {
             limits,
         });
         tokio::spawn(accept::run(Arc::clone(&inner), endpoint, server));
+        tokio::spawn(tcp::run(Arc::clone(&inner), going_down));
         Ok(Arc::new(Self { inner }))
     }
 
@@ -113,7 +145,7 @@ impl Transfer {
     /// handshake and [`Self::paths`] knows the round-trip time.
     pub async fn warm(&self, node: NodeId, addrs: &[SocketAddr]) -> Result<(), TransferError> {
         for alpn in [Alpn::Serve, Alpn::Blocks] {
-            connections::connection(&self.inner, node, alpn, addrs).await?;
+            connections::warm(&self.inner, node, alpn, addrs).await?;
         }
         Ok(())
     }
@@ -132,11 +164,10 @@ impl Transfer {
     ) -> Result<mpsc::Receiver<ServeAnswer>, TransferError> {
         self.inner
             .paths
-            .admit(&node, Instant::now())
+            .admit(&node, clock::now())
             .map_err(|left| TransferError::Quarantined { node, for_ms: left.as_millis() as u64 })?;
-        let (connection, send, recv) =
-            connections::open(&self.inner, node, Alpn::Serve, addrs).await?;
-        serve::ask(Arc::clone(&self.inner), connection, (send, recv), node, &request).await
+        let open = connections::open(&self.inner, node, Alpn::Serve, addrs).await?;
+        serve::ask(Arc::clone(&self.inner), open, node, &request).await
     }
 
     /// Fetches blocks of one member into slots of `pool`, until `deadline` (which stands for
@@ -171,18 +202,18 @@ impl Transfer {
 
     /// What has been measured of the paths from here, by node.
     pub fn paths(&self) -> Vec<PathStats> {
-        self.inner.paths.stats(Instant::now())
+        self.inner.paths.stats(clock::now())
     }
 
-    /// Closes the port and all connections, and waits briefly until peers have been told.
+    /// Closes the ports and all connections, and waits briefly until peers have been told.
     pub async fn close(&self) {
-        self.inner.endpoint.close(CLOSE_DOWN, b"the node goes down");
+        self.inner.close();
         let _ = tokio::time::timeout(FAREWELL, self.inner.endpoint.wait_idle()).await;
     }
 }
 
 impl Drop for Transfer {
     fn drop(&mut self) {
-        self.inner.endpoint.close(CLOSE_DOWN, b"the node goes down");
+        self.inner.close();
     }
 }

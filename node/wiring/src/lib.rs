@@ -6,6 +6,7 @@
 #[cfg(test)]
 mod tests;
 
+use protocol::disk::DiskOp;
 use protocol::event::{Contact, MemberView};
 use protocol::id::{EngineId, Incarnation, NodeId};
 use protocol::op::{EngineOp, FetchOp, Grant, LeaseId, OpId, ReadId, Readable};
@@ -86,6 +87,8 @@ pub enum Delivery {
     Fetch(FetchOp),
     /// Stop a fetch; answered by the end of the fetch.
     CancelFetch(OpId),
+    /// An operation for the NVMe tier, in this order; answered by [`kvstore::In::Disk`].
+    Disk(DiskOp),
     /// A request's lease.
     Granted(Grant),
     /// A request gets no lease.
@@ -125,7 +128,13 @@ fn from_gossip(effect: gossip::Out) -> [Option<Delivery>; 2] {
         Out::Publish(message) => one(Delivery::Publish(message)),
         Out::Learn(batch) => one(to_router(router::In::Learn(batch))),
         Out::LearnSnapshot(snapshot) => one(to_router(router::In::LearnSnapshot(snapshot))),
-        Out::CutSnapshot { to, origin } => one(to_router(router::In::CutSnapshot { to, origin })),
+        Out::CutSnapshot { to, origins } => one(to_router(router::In::CutSnapshot { to, origins })),
+        Out::CutBuckets { to, wanted, later } => {
+            one(to_router(router::In::CutBuckets { to, wanted, later }))
+        }
+        Out::LearnBuckets { buckets, later } => {
+            one(to_router(router::In::LearnBuckets { buckets, later }))
+        }
         Out::Forget { node, incarnation } => {
             one(to_router(router::In::Forget { node, incarnation }))
         }
@@ -150,6 +159,7 @@ fn from_store(effect: kvstore::Out, out: &mut Vec<Delivery>) {
         Out::Engine(engine, op) => out.push(Delivery::Engine(engine, op)),
         Out::Fetch(op) => out.push(Delivery::Fetch(op)),
         Out::CancelFetch(op) => out.push(Delivery::CancelFetch(op)),
+        Out::Disk(op) => out.push(Delivery::Disk(op)),
         Out::Event(event) => {
             out.push(to_router(router::In::Own(event.clone())));
             out.push(to_gossip(gossip::In::Event(event)));
@@ -162,8 +172,9 @@ fn from_router(effect: router::Out) -> Delivery {
     use router::Out;
     match effect {
         Out::SnapshotCut { to, snapshots } => to_gossip(gossip::In::SnapshotCut { to, snapshots }),
-        Out::DigestMismatch { origin, incarnation, seq, said: _, found: _ } => {
-            to_gossip(gossip::In::Diverged { origin, incarnation, seq })
+        Out::BucketsCut { to, buckets } => to_gossip(gossip::In::BucketsCut { to, buckets }),
+        Out::DigestMismatch { origin, incarnation, seq, said: _, found: _, buckets } => {
+            to_gossip(gossip::In::Diverged { origin, incarnation, seq, buckets })
         }
     }
 }

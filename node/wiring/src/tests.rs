@@ -1,5 +1,5 @@
 use super::*;
-use protocol::block::StorageId;
+use protocol::block::{BlockKey, SlotId, StorageId};
 use protocol::event::{BlockEvent, Holder};
 use protocol::hash::PrefixHash;
 
@@ -36,10 +36,11 @@ fn the_own_index_hears_of_a_block_before_the_peers() {
 #[test]
 fn a_donor_is_asked_and_its_answer_comes_back_to_gossip() {
     let to = NodeId([3; 32]);
-    let ask = delivered(Effect::Gossip(gossip::Out::CutSnapshot { to, origin: None }));
+    let ask = delivered(Effect::Gossip(gossip::Out::CutSnapshot { to, origins: vec![to] }));
     assert!(matches!(
         &ask[..],
-        [Delivery::Local(Input::Router(router::In::CutSnapshot { to: peer, origin: None }))] if *peer == to
+        [Delivery::Local(Input::Router(router::In::CutSnapshot { to: peer, origins }))]
+            if *peer == to && *origins == [to]
     ));
     let cut = delivered(Effect::Router(router::Out::SnapshotCut { to, snapshots: Vec::new() }));
     assert!(matches!(
@@ -53,6 +54,12 @@ fn every_effect_of_the_store_has_one_destination_but_events() {
     let lease = LeaseId(1);
     let out = delivered(Effect::Store(kvstore::Out::Refused(lease, Refusal::Gone)));
     assert!(matches!(&out[..], [Delivery::Refused(id, Refusal::Gone)] if *id == lease));
+    let forget = DiskOp::Forget {
+        slot: SlotId(3),
+        key: BlockKey { prefix: PrefixHash(7), storage: StorageId(1) },
+    };
+    let out = delivered(Effect::Store(kvstore::Out::Disk(forget.clone())));
+    assert!(matches!(&out[..], [Delivery::Disk(op)] if *op == forget));
     let out = delivered(Effect::Store(kvstore::Out::CancelFetch(OpId(4))));
     assert!(matches!(&out[..], [Delivery::CancelFetch(OpId(4))]));
 }

@@ -1,6 +1,6 @@
 //! Frames between gossip machines.
 
-use crate::event::{EventBatch, Heartbeat, Seq, Snapshot};
+use crate::event::{Buckets, BucketsWanted, EventBatch, Heartbeat, Seq, Snapshot, Suspicion};
 use crate::id::{Incarnation, NodeId};
 use crate::trust::MemberCert;
 use crate::wire::handshake::Hello;
@@ -58,6 +58,16 @@ pub enum Direct {
     /// A heartbeat under the receiver's identity: another process lives under it, unless it is the
     /// receiver's own. Whoever hears of two such lives tells both.
     Echo(Box<Heartbeat>),
+    /// A heartbeat off the topic: the sender's own, or proof that somebody lives whom the receiver
+    /// suspects.
+    Heard(Box<Heartbeat>),
+    /// Members that the sender suspects since a moment ago. Who knows better says so by `Heard`; a
+    /// suspect that hears of it beats at once.
+    Suspects(Vec<Suspicion>),
+    /// The buckets are wanted in which the receiver's set of an origin differs from the sender's.
+    WantBuckets(Box<BucketsWanted>),
+    /// The answer, or a part of it.
+    Buckets(Box<Buckets>),
 }
 
 /// A message on the site's gossipsub topic.

@@ -1,8 +1,10 @@
 //! Frames between gossip machines.
 
 use crate::cases::{Case, numbered, value};
-use crate::values::{ann, batch, bob, cert, heartbeat, hello, life, runs, snapshot};
-use protocol::event::{EventRun, Holder, Seq};
+use crate::values::{
+    ann, batch, bob, buckets, cert, heartbeat, hello, life, runs, snapshot, wanted,
+};
+use protocol::event::{EventRun, Holder, Seq, Suspicion};
 use protocol::id::EngineId;
 use protocol::wire::gossip::{Direct, Published};
 
@@ -53,5 +55,9 @@ fn direct() -> Vec<(&'static str, Direct)> {
         ("ack", Direct::Ack { nonce: 0x8877_6655_4433_2211 }),
         ("probe-for", Direct::ProbeFor { subject: bob(), nonce: 250 }),
         ("echo", Direct::Echo(Box::new(heartbeat()))),
+        ("heard", Direct::Heard(Box::new(heartbeat()))),
+        ("suspects", Direct::Suspects(vec![Suspicion { subject: bob(), incarnation, beat: 251 }])),
+        ("want-buckets", Direct::WantBuckets(Box::new(wanted()))),
+        ("buckets", Direct::Buckets(Box::new(buckets()))),
     ]
 }

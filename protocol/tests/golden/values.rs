@@ -2,8 +2,8 @@
 
 use protocol::block::{BlockClass, BlockKey, Claim, ContentDigest, SignedDigest, StorageId};
 use protocol::event::{
-    Contact, EngineLoad, EngineReport, EventBatch, EventRun, Heartbeat, Holder, Seq, SetDigest,
-    Snapshot,
+    BucketDigests, Buckets, BucketsWanted, Contact, EngineLoad, EngineReport, EventBatch, EventRun,
+    Heartbeat, Holder, Seq, SetDigest, Snapshot,
 };
 use protocol::hash::PrefixHash;
 use protocol::id::{EngineId, Incarnation, NodeId, SessionId, Target, TenantId};
@@ -138,6 +138,24 @@ pub(crate) fn snapshot() -> Snapshot {
         digest: digest(),
         runs: runs().drain(..1).collect(),
     }
+}
+
+pub(crate) fn wanted() -> BucketsWanted {
+    let mut digests = BucketDigests::default();
+    let (holder, storage) = (Holder::Dram, storage());
+    digests.add(prefix(1), SetDigest::of(&ann().node(), holder, storage, prefix(1)));
+    BucketsWanted {
+        origin: ann().node(),
+        incarnation: life(),
+        seq: Seq(300),
+        digests: digests.to_vec(),
+    }
+}
+
+pub(crate) fn buckets() -> Buckets {
+    let Snapshot { origin, incarnation, watermark, link, digest, runs } = snapshot();
+    let (buckets, part, parts) = (vec![1, 2], 0, 3);
+    Buckets { origin, incarnation, watermark, link, digest, buckets, part, parts, runs }
 }
 
 pub(crate) fn load() -> EngineLoad {

@@ -154,7 +154,8 @@ pub(crate) fn ports() -> (u16, u16) {
     loop {
         let cluster = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = cluster.local_addr().unwrap().port();
-        if UdpSocket::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+        let next = port.checked_add(1).map(|next| TcpListener::bind((Ipv4Addr::LOCALHOST, next)));
+        if UdpSocket::bind((Ipv4Addr::LOCALHOST, port)).is_ok() && next.is_some_and(|n| n.is_ok()) {
             return (http.local_addr().unwrap().port(), port);
         }
     }

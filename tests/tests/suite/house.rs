@@ -13,7 +13,7 @@ fn root() -> PathBuf {
 fn table() -> BTreeMap<&'static str, Vec<&'static str>> {
     let all = vec![
         "protocol", "kernels", "model", "kvstore", "gossip", "router", "wiring", "tiers",
-        "transfer", "engine", "frontend", "load",
+        "transfer", "engine", "frontend", "load", "mock", "sim",
     ];
     BTreeMap::from([
         ("protocol", vec![]),
@@ -22,10 +22,12 @@ fn table() -> BTreeMap<&'static str, Vec<&'static str>> {
         ("kvstore", vec!["protocol"]),
         ("gossip", vec!["protocol"]),
         ("router", vec!["protocol"]),
-        ("wiring", vec!["protocol", "kvstore", "gossip", "router"]),
+        ("mock", vec!["protocol"]),
+        ("wiring", vec!["protocol", "kvstore", "gossip", "router", "mock"]),
+        ("sim", vec!["protocol", "kvstore", "gossip", "router", "wiring", "mock", "tiers"]),
         ("tiers", vec!["protocol", "kernels"]),
         ("transfer", vec!["protocol", "kernels"]),
-        ("engine", vec!["protocol", "kernels", "model"]),
+        ("engine", vec!["protocol", "kernels", "model", "mock"]),
         ("frontend", vec!["protocol", "model"]),
         ("load", vec!["protocol"]),
         ("dynamo-node", all.clone()),
@@ -47,7 +49,7 @@ const IMPURE: [&str; 11] = [
     "tracing",
     "rustix",
 ];
-const PURE: [&str; 5] = ["protocol", "kvstore", "gossip", "router", "wiring"];
+const PURE: [&str; 7] = ["protocol", "kvstore", "gossip", "router", "wiring", "mock", "sim"];
 
 fn metadata() -> Value {
     let output = Command::new(env!("CARGO"))

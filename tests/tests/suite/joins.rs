@@ -69,7 +69,7 @@ async fn peers_that_are_not_there() {
     let attempt = |peer: &str| {
         bench.run(&format!("join {peer} --token-file {token} {}", options("newcomer")))
     };
-    attempt("127.0.0.1:1").refused_with(1, &["127.0.0.1:1", "no answer"]);
+    attempt("127.0.0.1:1").refused_with(1, &["127.0.0.1:1", "no member answers"]);
     attempt("nowhere").refused_with(2, &["nowhere"]);
     attempt("dnt1-half-a-ticket").refused_with(2, &["dnt1-half-a-ticket"]);
     attempt("no-such-host.invalid:7600").refused_with(1, &["no-such-host.invalid"]);

@@ -59,6 +59,7 @@ fn stranger(cluster: &Cluster) -> Arc<Transfer> {
     };
     let config = TransferConfig {
         listen: "127.0.0.1:0".parse().unwrap(),
+        udp: true,
         keypair,
         hello,
         issuer: forged.node(),

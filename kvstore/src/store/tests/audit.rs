@@ -17,6 +17,10 @@ impl Store {
         let (inbound, parents) = self.inbound.uses();
         dram_holds.extend(parents);
         dram_holds.extend(self.reads.holds());
+        let (writing, nvme_holds, from_disk) = self.disk.uses();
+        dram_holds.extend(from_disk);
+        self.disk.tier.audit();
+        check_uses(&self.disk.tier, &count(writing), &count(nvme_holds));
         self.dram.audit();
         check_uses(&self.dram, &count(inbound), &count(dram_holds));
 
@@ -58,10 +62,16 @@ impl Store {
             assert_eq!(tier.slots.cached, tier.blocks);
         }
         let c = stats.counters;
-        let by_source = c.engine_tokens + c.dram_tokens + c.peer_tokens + c.uncached_tokens;
-        assert_eq!(c.queried_tokens, by_source);
+        let by_source = c.engine_tokens + c.dram_tokens + c.nvme_tokens + c.peer_tokens;
+        assert_eq!(c.queried_tokens, by_source + c.uncached_tokens);
         let decided = c.fetch_verified + c.fetch_absent + c.fetch_corrupt + c.fetch_failed;
         assert_eq!(c.fetch_asked, decided);
+        let answered = c.nvme_verified + c.nvme_corrupt + c.nvme_failed + c.nvme_late;
+        assert_eq!(c.nvme_reads, answered);
+        assert_eq!(c.nvme_writes, c.nvme_written + c.nvme_write_failed);
+        assert_eq!(stats.nvme_waiting, 0);
+        let ahead = c.prefetch_used + c.prefetch_late + c.prefetch_wasted + c.prefetch_failed;
+        assert_eq!(c.prefetch_asked, ahead);
     }
 }
 

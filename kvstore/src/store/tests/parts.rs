@@ -6,17 +6,31 @@ use protocol::hash::{RoutingNamespace, Token};
 
 pub(crate) const BLOCK_BYTES: u64 = 16;
 
+#[derive(Clone, Copy)]
 pub(crate) struct Setup {
     pub(crate) block_tokens: u32,
     pub(crate) slots: u32,
     pub(crate) dram: u32,
+    pub(crate) nvme: u32,
+    pub(crate) buggify: Option<u64>,
+    pub(crate) limits: Limits,
     pub(crate) engines: u16,
     pub(crate) batch: u32,
 }
 
 impl Default for Setup {
     fn default() -> Self {
-        Self { block_tokens: 16, slots: 32, dram: 32, engines: 1, batch: 2 }
+        let (block_tokens, slots, dram, nvme) = (16, 32, 32, 0);
+        Self {
+            block_tokens,
+            slots,
+            dram,
+            nvme,
+            buggify: None,
+            engines: 1,
+            batch: 2,
+            limits: Limits::default(),
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::world::*;
 use super::*;
+use crate::messages::PrefetchId;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use protocol::block::{BlockClass, Claim, ContentDigest};
@@ -18,6 +19,9 @@ struct Run {
     world: World,
     /// Conversations so far; new prompts continue or branch from them.
     histories: Vec<Vec<Token>>,
+    setup: Setup,
+    /// Counters of earlier lives.
+    past: Vec<Counters>,
 }
 
 impl Run {
@@ -155,28 +159,75 @@ impl Run {
                 let session = SessionId::new(&format!("s{}", a % 3)).unwrap();
                 self.world.give(In::SessionFinal { tenant: TenantId::local(), session });
             }
-            _ => self.noise(a, c),
+            98..=99 => self.noise(a, c),
+            100..=117 => {
+                let kind = if c % 8 < 6 { 0 } else { 1 + c % 3 };
+                self.world.perform_disk(usize::from(a), kind);
+            }
+            118 if self.world.disk.sick => {
+                // It has forgotten one block, and another has changed.
+                let slot = |n: u16| {
+                    let slots = self.world.disk.records.keys();
+                    slots.copied().nth(usize::from(n) % self.world.disk.records.len().max(1))
+                };
+                let [lost, changed] = [slot(a), slot(b)];
+                lost.map(|slot| self.world.disk.records.remove(&slot));
+                changed.map(|slot| self.world.disk.bytes.insert(slot, PrefixHash(1)));
+                self.world.tell_found();
+            }
+            118 if c % 4 == 0 && self.setup.nvme > 0 => self.world.sicken(),
+            119 if c % 2 == 0 => {
+                let empty = World::new(Setup::default());
+                let before = std::mem::replace(&mut self.world, empty);
+                self.past.push(before.counters());
+                self.world = before.restart(self.setup);
+                // Now much is on disk only.
+                match c % 3 {
+                    0 => self.step((91, a, b % 2000, c)),
+                    1 => self.step((120, a, b, c)),
+                    _ => {}
+                }
+            }
+            120..=122 => {
+                let keys = self.world.keys(&self.histories[usize::from(a) % self.histories.len()]);
+                let (id, within) = (PrefetchId(u64::from(b % 4)), Span::millis(u64::from(b)));
+                self.world.give(In::Prefetch(Prefetch { id, keys, within }));
+            }
+            123 => drop(self.world.give(In::PrefetchEnd(PrefetchId(u64::from(a % 4))))),
+            _ => self.world.advance(Span::millis(1)),
         }
+    }
+
+    fn new(setup: Setup) -> Self {
+        let histories = vec![prompt(1, 100), shared(48, 2, 90)];
+        Self { world: World::new(setup), histories, setup, past: Vec::new() }
     }
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    prop::collection::vec((0..100u8, any::<u16>(), any::<u16>(), any::<u8>()), 1..250)
+    prop::collection::vec((0..124u8, any::<u16>(), any::<u16>(), any::<u8>()), 1..350)
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn random_histories_keep_every_promise(steps in steps(), big in any::<bool>(), dram in 0..14u32) {
-        let block_tokens = if big { 32 } else { 16 };
-        let setup = Setup { block_tokens, slots: 16, dram, engines: 2, batch: 2 };
-        let histories = vec![prompt(1, 100), shared(48, 2, 90)];
-        let mut run = Run { world: World::new(setup), histories };
+    fn random_histories_keep_every_promise(
+        steps in steps(),
+        big in any::<bool>(),
+        dram in 0..14u32,
+        nvme in 0..24u32,
+        buggify in any::<Option<u64>>(),
+    ) {
+        let (block_tokens, nvme) = (if big { 32 } else { 16 }, if dram > 0 { nvme } else { 0 });
+        let setup =
+            Setup { block_tokens, slots: 16, dram, nvme, engines: 2, buggify, ..Setup::default() };
+        let mut run = Run::new(setup);
         for step in steps {
             run.step(step);
         }
         run.world.settle();
+        run.world.store.buggify = crate::Buggify::new(None);
         // Prompts that fit are served again: nothing has leaked.
         for tokens in run.histories.clone().iter().filter(|tokens| tokens.len() < 200) {
             for engine in run.world.engines.keys().copied().collect::<Vec<_>>() {
@@ -192,42 +243,71 @@ proptest! {
 #[test]
 fn random_histories_meet_every_case() {
     let mut runner = proptest::test_runner::TestRunner::deterministic();
-    let mut total = [0u64; 20];
-    for case in 0..48 {
+    let mut total = [0u64; 42];
+    for case in 0..256u32 {
         let steps = steps().new_tree(&mut runner).unwrap().current();
-        let setup = Setup { slots: 16, dram: case % 14, engines: 2, ..Setup::default() };
-        let histories = vec![prompt(1, 100), shared(48, 2, 90)];
-        let mut run = Run { world: World::new(setup), histories };
+        let (dram, nvme) = (case % 14, if case.is_multiple_of(14) { 0 } else { case % 22 });
+        let buggify = (case.is_multiple_of(4)).then_some(u64::from(case));
+        let setup = Setup { slots: 16, dram, nvme, engines: 2, buggify, ..Setup::default() };
+        let mut run = Run::new(setup);
         steps.into_iter().for_each(|step| run.step(step));
         run.world.settle();
-        let (c, stats) = (run.world.counters(), run.world.store.stats());
+        let stats = run.world.store.stats();
+        run.past.push(run.world.counters());
         let evicted: u64 = stats.tiers.iter().map(|tier| tier.evicted).sum();
         let pins: u64 = stats.tiers.iter().map(|tier| tier.pins_refused).sum();
-        let seen = [
-            c.granted,
-            c.refused_busy,
-            c.refused_other,
-            c.engine_tokens,
-            c.dram_tokens,
-            c.peer_tokens,
-            c.duplicates,
-            c.top_ups_empty,
-            c.offloaded,
-            c.offload_skipped,
-            c.offload_failed,
-            c.fetch_verified,
-            c.fetch_absent,
-            c.fetch_corrupt,
-            c.fetch_failed,
-            c.fetch_cancelled,
-            c.read_blocks,
-            c.read_expired,
-            evicted,
-            pins,
-        ];
+        let seen = run.past.iter().map(cases).fold([0; 39], |mut sum, seen| {
+            sum.iter_mut().zip(seen).for_each(|(sum, n)| *sum += n);
+            sum
+        });
+        let seen = seen.into_iter().chain([evicted, pins, stats.mischief]);
         total.iter_mut().zip(seen).for_each(|(sum, n)| *sum += n);
     }
     assert!(total.iter().all(|n| *n > 0), "{total:?}");
+}
+
+fn cases(c: &Counters) -> [u64; 39] {
+    [
+        c.granted,
+        c.refused_busy,
+        c.refused_other,
+        c.engine_tokens,
+        c.dram_tokens,
+        c.peer_tokens,
+        c.duplicates,
+        c.top_ups_empty,
+        c.offloaded,
+        c.offload_skipped,
+        c.offload_failed,
+        c.fetch_verified,
+        c.fetch_absent,
+        c.fetch_corrupt,
+        c.fetch_failed,
+        c.fetch_cancelled,
+        c.read_blocks,
+        c.read_expired,
+        c.read_staged,
+        c.read_partial,
+        c.nvme_tokens,
+        c.nvme_writes,
+        c.nvme_written,
+        c.nvme_write_failed,
+        c.nvme_refused_pinned,
+        c.nvme_refused_unread,
+        c.nvme_skipped,
+        c.nvme_orphans,
+        c.nvme_verified,
+        c.nvme_corrupt,
+        c.nvme_failed,
+        c.nvme_late,
+        c.nvme_found,
+        c.nvme_dropped,
+        c.nvme_quarantined,
+        c.prefetch_used,
+        c.prefetch_late,
+        c.prefetch_wasted,
+        c.prefetch_failed,
+    ]
 }
 
 #[test]

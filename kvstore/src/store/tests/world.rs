@@ -4,7 +4,7 @@
 use super::*;
 use crate::messages::Prepare;
 use protocol::block::{ContentDigest, SignedDigest};
-use protocol::event::Holder;
+pub(crate) use protocol::event::Holder;
 use protocol::hash::{RoutingKey, Token};
 use protocol::id::{NodeId, TenantId};
 use protocol::op::{EngineOp, FetchOp, Fetched, Grant, OpId, ReadId, Readable};
@@ -12,6 +12,7 @@ use protocol::plan::Source;
 use protocol::prompt::{RangeClaim, Refusal};
 use protocol::time::Span;
 
+pub(crate) use super::disk::*;
 pub(crate) use super::parts::*;
 
 pub(crate) struct World {
@@ -22,6 +23,7 @@ pub(crate) struct World {
     pub(crate) size: usize,
     pub(crate) engines: BTreeMap<EngineId, Memory>,
     pub(crate) dram: Memory,
+    pub(crate) disk: FakeDisk,
     pub(crate) seqs: BTreeMap<LeaseId, Seq>,
     pub(crate) engine_ops: Vec<(EngineId, EngineOp)>,
     pub(crate) fetches: BTreeMap<OpId, (FetchOp, Vec<bool>)>,
@@ -55,10 +57,12 @@ impl World {
             engines: (0..setup.engines).map(spec).collect(),
             dram_slots: setup.dram,
             dram_slot_bytes: BLOCK_BYTES,
+            nvme_slots: setup.nvme,
             decode_batch: setup.batch,
-            limits: Limits::default(),
+            limits: setup.limits,
+            buggify: setup.buggify,
         };
-        Self {
+        let mut world = Self {
             store: Store::new(config).unwrap(),
             now: Time::ZERO + Span::secs(1),
             key,
@@ -66,6 +70,7 @@ impl World {
             size: setup.block_tokens as usize,
             engines: (0..setup.engines).map(|e| (EngineId(e), Memory::default())).collect(),
             dram: Memory::default(),
+            disk: FakeDisk::new(setup.nvme),
             seqs: BTreeMap::new(),
             engine_ops: Vec::new(),
             fetches: BTreeMap::new(),
@@ -76,11 +81,21 @@ impl World {
             asked: BTreeMap::new(),
             peer: Keypair::from_seed(&[8; 32]),
             last: 0,
+        };
+        if setup.nvme > 0 {
+            world.tell_found();
         }
+        world
     }
 
     pub(crate) fn peer(&self) -> NodeId {
         self.peer.node()
+    }
+
+    /// A peer's digest of a block, as every block's bytes are.
+    pub(crate) fn signed(&self, key: BlockKey) -> SignedDigest {
+        let digest = ContentDigest::of(&key.prefix.0.to_le_bytes());
+        SignedDigest::sign(&self.peer, Incarnation { counter: 1, nonce: 1 }, key, digest)
     }
 
     pub(crate) fn keys(&self, tokens: &[Token]) -> Vec<BlockKey> {
@@ -120,6 +135,7 @@ impl World {
                     let decided = vec![false; op.blocks.len()];
                     assert!(self.fetches.insert(op.op, (op, decided)).is_none());
                 }
+                Out::Disk(op) => self.disk_op(op),
                 Out::CancelFetch(op) => self.cancelled.push(op),
                 Out::Event(event) => self.event(event),
                 Out::ReadGranted { read, blocks } => self.read_granted(read, blocks),
@@ -132,6 +148,7 @@ impl World {
             other => panic!("{other:?}"),
         });
         assert_eq!(self.index, held.collect(), "the index is not the truth");
+        self.check_disk();
     }
 
     fn event(&mut self, event: BlockEvent) {
@@ -338,8 +355,9 @@ impl World {
     }
 
     pub(crate) fn perform_all(&mut self) {
-        while !self.engine_ops.is_empty() {
+        while !self.engine_ops.is_empty() || !self.disk.pending.is_empty() {
             self.perform(0, true);
+            self.perform_disk(0, 0);
         }
     }
 
@@ -355,9 +373,7 @@ impl World {
         let result = match kind % 4 {
             0 => {
                 self.dram.write(slot, Some(key.prefix));
-                let digest = ContentDigest::of(&key.prefix.0.to_le_bytes());
-                let life = Incarnation { counter: 1, nonce: 1 };
-                Fetched::Verified(Box::new(SignedDigest::sign(&self.peer, life, key, digest)))
+                Fetched::Verified(Box::new(self.signed(key)))
             }
             1 => Fetched::Absent,
             2 => Fetched::Corrupt,
@@ -420,6 +436,7 @@ impl World {
         self.perform_all();
         self.advance(Span::secs(60));
         self.store.audit_idle();
+        self.check_disk_holds_no_more();
     }
 
     pub(crate) fn counters(&self) -> Counters {

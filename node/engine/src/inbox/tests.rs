@@ -10,6 +10,7 @@ fn job() -> Box<Job> {
         request: RequestId(1),
         grant: Grant { lease: LeaseId(1), slots: vec![], ready: 0, arriving: vec![] },
         prompt: vec![Token(1)],
+        resumed: 0,
         sampling: Sampling::GREEDY,
         limits: Limits { max_tokens: 1, stop_tokens: vec![] },
         priority: 0,

@@ -35,6 +35,7 @@ fn sequence(given: &Given, epoch: Instant) -> Sequence {
             arriving: if given.awaits { vec![arriving] } else { vec![] },
         },
         prompt: vec![Token(1); given.prompt],
+        resumed: 0,
         sampling: Sampling::GREEDY,
         limits: Limits { max_tokens: 100, stop_tokens: vec![] },
         priority: given.priority,

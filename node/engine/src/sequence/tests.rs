@@ -32,6 +32,7 @@ fn sequence(given: Given, epoch: Instant) -> (Sequence, Receiver<StreamItem>) {
             arriving: arriving.collect(),
         },
         prompt: (0..given.prompt as u32).map(Token).collect(),
+        resumed: 0,
         sampling: Sampling::GREEDY,
         limits: Limits { max_tokens: given.max_tokens, stop_tokens: vec![] },
         priority: 0,

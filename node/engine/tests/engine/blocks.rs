@@ -58,7 +58,7 @@ trait Missed {
     fn perform_missed(&self, lease: LeaseId, index: u32);
 }
 
-impl<E: engine::Engine> Missed for E {
+impl Missed for dyn engine::Engine {
     fn perform_missed(&self, lease: LeaseId, index: u32) {
         self.perform(EngineOp::Missed { lease, index });
     }

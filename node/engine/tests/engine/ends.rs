@@ -1,7 +1,7 @@
 //! Ends that nobody wanted: readers that leave, aborts, panics, an engine that goes.
 
 use crate::house::{House, LATER, TINY};
-use engine::{EmbeddedConfig, Engine, Health};
+use engine::{EmbeddedConfig, Health};
 use protocol::hash::Token;
 use protocol::op::{Arriving, ArrivingFrom, EngineEvent, EngineOp, LeaseId};
 use protocol::prompt::{FinishReason, Refusal, StreamItem};

@@ -1,6 +1,6 @@
 //! A small block manager around an engine, and what tests ask of it.
 
-use engine::{Embedded, EmbeddedConfig, Engine, Job, storage_namespace};
+use engine::{Embedded, EmbeddedConfig, Engine, Job, MockConfig, MockEngine, storage_namespace};
 use kernels::Pool;
 use model::Model;
 use protocol::block::{ContentDigest, Generation, SlotId, SlotRef};
@@ -54,7 +54,7 @@ pub(crate) fn references(name: &str) -> Vec<Reference> {
 
 /// An engine with its DRAM slots and the events it told.
 pub(crate) struct House {
-    pub(crate) engine: Option<Arc<Embedded>>,
+    pub(crate) engine: Option<Arc<dyn Engine>>,
     pub(crate) dram: Arc<Pool>,
     told: Arc<Told>,
     next_slot: AtomicU32,
@@ -86,9 +86,25 @@ impl House {
         dram: Arc<Pool>,
         adjust: impl Fn(EmbeddedConfig) -> EmbeddedConfig,
     ) -> Self {
-        let (events, mut reader) = channel(8);
+        let (events, reader) = channel(8);
         let config = adjust(EmbeddedConfig::new(EngineId(0), "test", Instant::now()));
         let engine = Embedded::start(Arc::clone(model), Arc::clone(&dram), config, events);
+        Self::around(engine.expect("the engine starts"), dram, reader)
+    }
+
+    /// A mock engine.
+    pub(crate) fn mock(
+        model: &Arc<Model>,
+        dram: Arc<Pool>,
+        adjust: impl Fn(MockConfig) -> MockConfig,
+    ) -> Self {
+        let (events, reader) = channel(8);
+        let config = adjust(MockConfig::new(EngineId(0), "test", Instant::now()));
+        let engine = MockEngine::start(model, Arc::clone(&dram), &config, events);
+        Self::around(engine.expect("the engine starts"), dram, reader)
+    }
+
+    fn around(engine: Arc<dyn Engine>, dram: Arc<Pool>, mut reader: Receiver<EngineEvent>) -> Self {
         let told = Arc::new(Told::default());
         let shared = Arc::clone(&told);
         // Ends when the engine's thread does.
@@ -103,7 +119,7 @@ impl House {
             }
         });
         Self {
-            engine: Some(engine.expect("the engine starts")),
+            engine: Some(engine),
             dram,
             told,
             next_slot: AtomicU32::new(0),
@@ -111,7 +127,7 @@ impl House {
         }
     }
 
-    pub(crate) fn engine(&self) -> &Embedded {
+    pub(crate) fn engine(&self) -> &dyn Engine {
         self.engine.as_deref().expect("the engine is there")
     }
 
@@ -216,6 +232,7 @@ impl House {
         Ask {
             house: self,
             prompt: prompt.to_vec(),
+            resumed: 0,
             slots: self.slots(blocks),
             ready: 0,
             arriving: vec![],
@@ -236,6 +253,7 @@ pub(crate) fn slot(slot: u32) -> SlotRef {
 pub(crate) struct Ask<'a> {
     house: &'a House,
     pub(crate) prompt: Vec<Token>,
+    pub(crate) resumed: u32,
     pub(crate) slots: Vec<SlotRef>,
     pub(crate) ready: u32,
     pub(crate) arriving: Vec<Arriving>,
@@ -280,6 +298,7 @@ impl Ask<'_> {
             request: RequestId(u128::from(lease.0)),
             grant: Grant { lease, slots: self.slots, ready: self.ready, arriving: self.arriving },
             prompt: self.prompt,
+            resumed: self.resumed,
             sampling: self.sampling,
             limits: self.limits,
             priority: self.priority,

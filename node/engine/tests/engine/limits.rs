@@ -1,7 +1,7 @@
 //! Limits: lengths, slots, readers, places, malformed jobs.
 
 use crate::house::{House, Stream, TINY, references};
-use engine::{Embedded, EmbeddedConfig, Engine, EngineError, Health, storage_namespace};
+use engine::{Embedded, EmbeddedConfig, EngineError, Health, storage_namespace};
 use protocol::block::SlotRef;
 use protocol::hash::Token;
 use protocol::id::EngineId;

@@ -1,4 +1,4 @@
-//! The embedded engine from outside: jobs and operations in, items and events out.
+//! The engines from outside: jobs and operations in, items and events out.
 
 // Tests: they panic when they fail, wait with deadlines, and read the environment.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
@@ -8,4 +8,5 @@ mod blocks;
 mod ends;
 mod house;
 mod limits;
+mod mock;
 mod reference;

@@ -1,6 +1,8 @@
 use super::*;
+use crate::config::PART_HASHES;
 use protocol::block::StorageId;
 use protocol::event::{Holder, SetDigest};
+use protocol::id::Incarnation;
 use protocol::wire::{FRAME_MAX, encode};
 
 fn snapshot(runs: &[usize]) -> Snapshot {
@@ -49,7 +51,7 @@ fn frames_keep_every_entry_with_its_length_and_fit_the_wire() {
         snapshot(&[PART_HASHES * 2 + 5, 7, PART_HASHES - 1]),
         snapshot(&[3]),
     ];
-    let frames = into_frames(whole.clone());
+    let frames = into_frames(whole.clone(), PART_HASHES);
     assert!(frames.len() >= 4, "{}", frames.len());
     for frame in &frames {
         assert!(encode(&Direct::Snapshots(frame.clone())).unwrap().len() < FRAME_MAX / 2);
@@ -60,6 +62,6 @@ fn frames_keep_every_entry_with_its_length_and_fit_the_wire() {
 #[test]
 fn many_small_sets_share_frames() {
     let sets: Vec<Snapshot> = (0..300).map(|_| snapshot(&[1])).collect();
-    let frames = into_frames(sets);
+    let frames = into_frames(sets, PART_HASHES);
     assert_eq!(frames.iter().map(Vec::len).collect::<Vec<_>>(), [256, 44]);
 }

@@ -16,6 +16,7 @@ const BREAK_NOTICED: Span = Span::secs(2);
 impl World {
     /// Cuts or mends the path between two nodes; streams break only when that is noticed.
     pub(crate) fn block(&mut self, a: usize, b: usize, blocked: bool) {
+        self.reach.clear();
         if !blocked {
             self.blocked.remove(&pair(a, b));
             return;
@@ -26,8 +27,19 @@ impl World {
         }
     }
 
+    /// Loses all that goes from `from` to `to`, or no longer. The stream stands.
+    pub(crate) fn deafen(&mut self, from: usize, to: usize, deaf: bool) {
+        self.reach.clear();
+        if deaf {
+            self.one_way.insert((from, to));
+        } else {
+            self.one_way.remove(&(from, to));
+        }
+    }
+
     /// Kills a node. `noticed`: the kernel closes its streams; else it is a power cut.
     pub(crate) fn kill(&mut self, n: usize, noticed: bool) {
+        self.reach.clear();
         self.nodes[n].up = false;
         self.nodes[n].life += 1;
         let wait = if noticed { Span::ZERO } else { Span::secs(60) };
@@ -53,7 +65,8 @@ impl World {
             self.input(other, In::Disconnected(self.nodes[n].id));
         }
         let incarnation = Incarnation { counter, nonce: self.rng.next_u64() };
-        let gossip = self.machine(n, incarnation);
+        self.reach.clear();
+        let gossip = self.machine(n, self.nodes[n].key, incarnation);
         let node = &mut self.nodes[n];
         (node.gossip, node.index, node.incarnation) = (gossip, Index::default(), incarnation);
         (node.up, node.tick_at) = (true, None);

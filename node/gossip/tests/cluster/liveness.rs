@@ -34,8 +34,10 @@ fn a_death_is_noticed_by_all_within_five_seconds() {
         let unroutable =
             world.run_until(Span::secs(5), |w| (0..4).all(|n| !w.sees(n, 4, MemberState::Alive)));
         assert!(unroutable <= Span::millis(if noticed { 1700 } else { 2700 }), "{unroutable:?}");
-        let rest = Span::millis(5000).0 - unroutable.0;
-        world.run_until(Span(rest), |w| (0..4).all(|n| w.sees(n, 4, MemberState::Dead)));
+        // A closed stream is the mark of a dead process; a machine without power could be a
+        // stalled one.
+        let dead = if noticed { Span::secs(4) } else { Span::secs(15) };
+        world.run_until(dead, |w| (0..4).all(|n| w.sees(n, 4, MemberState::Dead)));
     }
 }
 
@@ -57,7 +59,7 @@ fn a_death_is_noticed_in_time_by_nodes_that_are_called_late() {
     let mut world = started(5, 4);
     world.kill(3, false);
     let start = world.now;
-    while !(0..3).all(|n| world.sees(n, 3, MemberState::Dead)) {
+    while (0..3).any(|n| world.sees(n, 3, MemberState::Alive)) {
         for n in 0..3 {
             let late = world.random(120);
             world.stall(n, Span::millis(late));
@@ -78,7 +80,7 @@ fn others_are_asked_before_a_silent_member_counts_as_dead() {
     for (a, b) in [(0, 1), (0, 2), (1, 3), (2, 3)] {
         assert!(world.sees(a, b, MemberState::Alive), "probed directly");
     }
-    assert!(!world.sees(0, 3, MemberState::Dead) && !world.sees(3, 0, MemberState::Dead));
+    assert!(world.sees(0, 3, MemberState::Alive) && world.sees(3, 0, MemberState::Alive));
 }
 
 #[test]

@@ -4,10 +4,15 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)] // tests may panic
 
 mod chaos;
+mod donors;
 mod faults;
 mod frames;
+mod hostile;
 mod index;
 mod liveness;
 mod lives;
+mod measure;
+mod repair;
 mod spread;
+mod weather;
 mod world;

@@ -105,14 +105,13 @@ fn an_index_that_diverged_is_mended_from_the_origin() {
     world.churn(Span::secs(2), 2);
     world.run_until(Span::secs(5), World::converged);
     let id = world.nodes[1].id;
-    let (incarnation, seq) = {
-        let origin = world.nodes[0].index.origins.get_mut(&id).unwrap();
-        origin.entries.pop_first();
-        (origin.incarnation, origin.seq)
-    };
+    let told = world.nodes[0].index.lose(&id).unwrap();
     assert!(!world.converged());
-    world.input(0, gossip::In::Diverged { origin: id, incarnation, seq });
+    let before = world.nodes[0].index.snapshots;
+    world.input(0, told);
     world.run_until(Span::secs(2), World::converged);
+    let index = &world.nodes[0].index;
+    assert_eq!((index.mended, index.snapshots), (1, before), "buckets, not the whole set");
 }
 
 #[test]

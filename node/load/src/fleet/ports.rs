@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 pub(super) struct Ports {
     /// HTTP listener.
     pub(super) http: u16,
-    /// Cluster listener, UDP and TCP.
+    /// Cluster listener, UDP and TCP; the next number, TCP only, is the node's too.
     pub(super) cluster: u16,
 }
 
@@ -23,9 +23,15 @@ pub(super) fn pick() -> io::Result<Ports> {
     for _ in 0..TRIES {
         let cluster = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let port = cluster.local_addr()?.port();
-        if UdpSocket::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+        let Some(next) = port.checked_add(1) else { continue };
+        if UdpSocket::bind((Ipv4Addr::LOCALHOST, port)).is_ok()
+            && TcpListener::bind((Ipv4Addr::LOCALHOST, next)).is_ok()
+        {
             return Ok(Ports { http: http.local_addr()?.port(), cluster: port });
         }
     }
-    Err(io::Error::new(io::ErrorKind::AddrInUse, "no port is free for both TCP and UDP"))
+    Err(io::Error::new(
+        io::ErrorKind::AddrInUse,
+        "no port is free for TCP and UDP together with the next one",
+    ))
 }

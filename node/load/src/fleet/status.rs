@@ -29,6 +29,21 @@ pub struct NodeStatus {
     /// Its engines.
     #[serde(default)]
     pub engines: Vec<EngineStatus>,
+    /// Blocks it holds.
+    #[serde(default)]
+    pub blocks: HeldBlocks,
+}
+
+/// Blocks of a node, by tier.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(default)]
+pub struct HeldBlocks {
+    /// In engines' pools.
+    pub gpu: u64,
+    /// In DRAM.
+    pub dram: u64,
+    /// On NVMe.
+    pub nvme: u64,
 }
 
 /// An engine.

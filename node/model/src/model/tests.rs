@@ -1,3 +1,4 @@
+mod builtin;
 mod gguf;
 mod smollm2;
 

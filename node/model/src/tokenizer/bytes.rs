@@ -50,6 +50,11 @@ fn append(out: &mut Vec<u8>, token: &str) {
     }
 }
 
+/// The letters of the byte alphabet, each with its byte.
+pub(super) fn alphabet() -> impl Iterator<Item = (char, u8)> {
+    ('\0'..='\u{143}').filter_map(|letter| Some((letter, byte(letter)?)))
+}
+
 /// GPT-2's alphabet: printable Latin-1 letters stand for themselves, the other 68 bytes, in order,
 /// for U+0100 and following. Source: `bytes_to_unicode` in openai/gpt-2, src/encoder.py.
 fn byte(letter: char) -> Option<u8> {

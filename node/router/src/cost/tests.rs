@@ -74,6 +74,56 @@ fn stretches_come_from_whoever_has_them() {
 }
 
 #[test]
+fn nvme_is_dearer_than_dram_and_cheaper_than_the_network() {
+    let params = Params { gpu_weight: 0.0, decode_weight: 0.0, ..Params::default() };
+    let names = prompt(1, 0, 4_096);
+    let onboard = |holders: &[(u8, Holder)]| {
+        let mut world = World::new(2, params);
+        world.path(1, 0.2, 500e6);
+        for (n, holder) in holders {
+            world.learn(*n, &[stored(*holder, &names, 0, 2_048)]);
+        }
+        let candidate = candidate(&world, 0, &names, 4_096);
+        assert_eq!(candidate.split, 2_048, "{holders:?}");
+        (candidate.estimate.onboard_ms, candidate.sources.len())
+    };
+    let bytes = 2_048.0 * 10_000.0;
+    let (import, read, send) = (bytes / 4e9 * 1e3, bytes / 1e9 * 1e3, bytes / 500e6 * 1e3 + 0.2);
+    let near = |(onboard, sources): (f32, usize), ms: f32, from: usize| {
+        assert!((onboard - ms).abs() < 0.01 && sources == from, "{onboard} {ms} {sources}");
+    };
+    near(onboard(&[(0, Holder::Dram)]), import, 0);
+    near(onboard(&[(0, Holder::Nvme)]), read + import, 0);
+    near(onboard(&[(1, Holder::Dram)]), send + import, 1);
+    // A peer reads its disk before it sends.
+    near(onboard(&[(1, Holder::Nvme)]), read + send + import, 1);
+    near(onboard(&[(0, Holder::Nvme), (1, Holder::Dram)]), read + import, 0);
+    // A disk much slower than the network: from the peer.
+    let params = Params { nvme_bytes_s: 50e6, ..params };
+    let mut world = World::new(2, params);
+    world.path(1, 0.2, 500e6);
+    world.learn(0, &[stored(Holder::Nvme, &names, 0, 2_048)]);
+    world.learn(1, &[stored(Holder::Dram, &names, 0, 2_048)]);
+    assert_eq!(candidate(&world, 0, &names, 4_096).sources.len(), 1);
+}
+
+#[test]
+fn what_a_peer_has_in_dram_is_not_read_from_its_nvme() {
+    let mut world = World::new(2, Params::default());
+    let names = prompt(1, 0, 4_096);
+    world.path(1, 0.2, 1e9);
+    world.learn(
+        1,
+        &[stored(Holder::Dram, &names, 0, 2_048), stored(Holder::Nvme, &names, 0, 3_072)],
+    );
+    let estimate = candidate(&world, 0, &names, 4_096).estimate;
+    assert_eq!(estimate.peer_tokens, 3_072);
+    let ms = |tokens: f32, bytes_s: f32| tokens * 10_000.0 / bytes_s * 1e3;
+    let expected = 0.2 + ms(3_072.0, 1e9) + ms(1_024.0, 1e9) + ms(3_072.0, 4e9);
+    assert!((estimate.onboard_ms - expected).abs() < 0.01, "{} {expected}", estimate.onboard_ms);
+}
+
+#[test]
 fn no_path_no_fetch_and_other_forms_are_of_no_use() {
     let mut world = World::new(3, Params::default());
     let names = prompt(1, 0, 4_096);

@@ -7,14 +7,14 @@ use protocol::hash::PrefixHash;
 use protocol::id::EngineId;
 use std::collections::BTreeSet;
 
-type Entry = (Holder, StorageId, u32, PrefixHash);
+pub(crate) type Entry = (Holder, StorageId, u32, PrefixHash);
 
 /// An origin that keeps its own set, as gossip does.
-#[derive(Default)]
-struct Source {
-    set: BTreeSet<Entry>,
-    seq: u64,
-    link: [u8; 32],
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Source {
+    pub(crate) set: BTreeSet<Entry>,
+    pub(crate) seq: u64,
+    pub(crate) link: [u8; 32],
 }
 
 fn entries(run: &EventRun) -> Vec<Entry> {
@@ -26,7 +26,7 @@ fn entries(run: &EventRun) -> Vec<Entry> {
     (0..).zip(hashes).map(|(n, hash)| (*holder, *storage, first + n * 64, *hash)).collect()
 }
 
-fn digest(n: u8, set: &BTreeSet<Entry>) -> SetDigest {
+pub(crate) fn digest(n: u8, set: &BTreeSet<Entry>) -> SetDigest {
     let mut digest = SetDigest::default();
     for (holder, storage, _, hash) in set {
         digest.add(&node(n), *holder, *storage, *hash);
@@ -35,7 +35,7 @@ fn digest(n: u8, set: &BTreeSet<Entry>) -> SetDigest {
 }
 
 impl Source {
-    fn apply(&mut self, run: &EventRun) {
+    pub(crate) fn apply(&mut self, run: &EventRun) {
         match run {
             EventRun::Stored { .. } => self.set.extend(entries(run)),
             EventRun::Removed { .. } => {
@@ -49,7 +49,7 @@ impl Source {
     }
 
     /// The next batch of node `n`, with the true digest.
-    fn batch(&mut self, n: u8, runs: &[EventRun]) -> EventBatch {
+    pub(crate) fn batch(&mut self, n: u8, runs: &[EventRun]) -> EventBatch {
         runs.iter().for_each(|run| self.apply(run));
         self.seq += 1;
         let mut batch = batch(n, self.seq, runs, digest(n, &self.set));
@@ -59,12 +59,16 @@ impl Source {
     }
 }
 
-fn learn(world: &mut World, batch: &EventBatch) -> Vec<Out> {
+pub(crate) fn learn(world: &mut World, batch: &EventBatch) -> Vec<Out> {
     world.handle(In::Learn(Box::new(batch.clone())))
 }
 
 /// What the index says that node `n` holds of these prompts' granules.
-fn held(world: &World, n: u8, prompts: &[Vec<PrefixHash>]) -> BTreeSet<(Holder, PrefixHash)> {
+pub(crate) fn held(
+    world: &World,
+    n: u8,
+    prompts: &[Vec<PrefixHash>],
+) -> BTreeSet<(Holder, PrefixHash)> {
     let names: BTreeSet<PrefixHash> =
         prompts.iter().flat_map(|p| crate::index::granules(p)).collect();
     let lanes = |hash: &PrefixHash| {
@@ -79,12 +83,13 @@ fn held(world: &World, n: u8, prompts: &[Vec<PrefixHash>]) -> BTreeSet<(Holder, 
         .collect()
 }
 
-fn truth(set: &BTreeSet<Entry>) -> BTreeSet<(Holder, PrefixHash)> {
+pub(crate) fn truth(set: &BTreeSet<Entry>) -> BTreeSet<(Holder, PrefixHash)> {
     set.iter().map(|(holder, _, _, hash)| (*holder, *hash)).collect()
 }
 
-fn cut(world: &mut World, origin: Option<NodeId>) -> Vec<Snapshot> {
-    match world.handle(In::CutSnapshot { to: node(99), origin }).pop() {
+pub(crate) fn cut(world: &mut World, origin: Option<NodeId>) -> Vec<Snapshot> {
+    let origins = origin.into_iter().collect();
+    match world.handle(In::CutSnapshot { to: node(99), origins }).pop() {
         Some(Out::SnapshotCut { to, snapshots }) if to == node(99) => snapshots,
         other => panic!("{other:?}"),
     }
@@ -97,11 +102,11 @@ fn unpacked(snapshot: &Snapshot) -> BTreeSet<Entry> {
     set
 }
 
-fn prompts() -> Vec<Vec<PrefixHash>> {
+pub(crate) fn prompts() -> Vec<Vec<PrefixHash>> {
     (1..5).map(|id| prompt(id, 512, 2_048)).collect()
 }
 
-fn run() -> impl Strategy<Value = EventRun> {
+pub(crate) fn run() -> impl Strategy<Value = EventRun> {
     let span = (0usize..4, 0u32..20, 1u32..12, 0u8..3);
     let holder = |n| match n {
         0 => ENGINE,

@@ -1,7 +1,7 @@
 //! The tasks of a running node that belong to no request.
 
 use crate::actors;
-use crate::actors::shell::Mail;
+use crate::actors::shell::{self, Mail};
 use crate::clock::Clock;
 use crate::fault::Fault;
 use crate::node::Node;
@@ -54,6 +54,7 @@ pub(super) fn start(
     spawn(node, actors::fetch::run(node.clone(), fetches));
     spawn(node, report(node.clone()));
     spawn(node, watch_wall_clock(node.clone()));
+    spawn(node, watch_machines(node.clone()));
 }
 
 /// A task that is dropped when the node stops.
@@ -65,6 +66,20 @@ fn spawn(node: &Arc<Node>, work: impl Future<Output = ()> + Send + 'static) {
             () = stop.cancelled() => {}
         }
     });
+}
+
+/// A node without one of its machines cannot go on: it stops and says so.
+async fn watch_machines(node: Arc<Node>) {
+    let Some(machines) = node.board.machines() else { return };
+    let gone = tokio::select! {
+        () = shell::gone(&machines.gossip) => "gossip",
+        () = shell::gone(&machines.router) => "router",
+        () = shell::gone(&machines.store) => "block manager",
+    };
+    node.fail(Fault::new(
+        format!("the {gone} of this node panicked"),
+        "this is a defect; please report it with the log, and start the node again",
+    ));
 }
 
 /// Passes what the rim hears on to the gossip machine, each with a permit of its mailbox.
@@ -160,12 +175,9 @@ async fn remember(node: &Arc<Node>, member: &protocol::id::NodeId) {
 /// The data folder was restored from an older copy: go beyond what others remember of this node.
 fn jump_past(node: &Arc<Node>, counter: u64) {
     let fault = match node.records.raise_incarnation(counter) {
-        Ok(()) => Fault::new(
-            format!(
-                "this node has lived before (boot {counter}): its data folder is an older copy"
-            ),
-            "start it again; it now counts on from there",
-        ),
+        Ok(()) => Fault::begin_again(format!(
+            "this node has lived before (boot {counter}): its data folder is an older copy"
+        )),
         Err(error) => Fault::new(error, "check the disk of the data folder"),
     };
     node.fail(fault);

@@ -16,9 +16,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
-const LIFE: Incarnation = Incarnation { counter: 1, nonce: 1 };
+pub(crate) const LIFE: Incarnation = Incarnation { counter: 1, nonce: 1 };
 
-fn op(from: NodeId, blocks: &[u8]) -> FetchOp {
+pub(crate) fn op(from: NodeId, blocks: &[u8]) -> FetchOp {
     FetchOp {
         op: OpId(1),
         from,
@@ -28,7 +28,7 @@ fn op(from: NodeId, blocks: &[u8]) -> FetchOp {
     }
 }
 
-async fn fetch_until(
+pub(crate) async fn fetch_until(
     to: &Node,
     from: NodeId,
     addr: SocketAddr,
@@ -45,11 +45,11 @@ async fn fetch_until(
     fetched.into_iter().map(|(_, fetched)| fetched).collect()
 }
 
-async fn fetch(to: &Node, from: &Node, blocks: &[u8]) -> Vec<Fetched> {
+pub(crate) async fn fetch(to: &Node, from: &Node, blocks: &[u8]) -> Vec<Fetched> {
     fetch_until(to, from.id, from.addr, blocks, soon()).await
 }
 
-fn verified(fetched: &[Fetched]) -> bool {
+pub(crate) fn verified(fetched: &[Fetched]) -> bool {
     fetched.iter().all(|fetched| matches!(fetched, Fetched::Verified(_)))
 }
 

@@ -1,5 +1,6 @@
 //! A small cluster in one process.
 
+use crate::net::Net;
 use futures::future::BoxFuture;
 use kernels::Pool;
 use protocol::block::{
@@ -36,7 +37,7 @@ pub(crate) fn now() -> UnixTime {
 }
 
 pub(crate) fn soon() -> Instant {
-    Instant::now() + PATIENCE
+    tokio::time::Instant::now().into_std() + PATIENCE
 }
 
 /// Waits for a condition that must come true.
@@ -107,6 +108,7 @@ impl Cluster {
         let keypair = Keypair::from_seed(&[seed; 32]);
         TransferConfig {
             listen: "127.0.0.1:0".parse().unwrap(),
+            udp: true,
             hello: self.hello(keypair.node()),
             keypair,
             issuer: self.issuing.node(),
@@ -121,6 +123,16 @@ impl Cluster {
     }
 
     pub(crate) fn node_with(&self, config: TransferConfig) -> Node {
+        let sockets = transfer::Sockets::bind(config.listen, config.udp).unwrap();
+        self.node_on(sockets, config)
+    }
+
+    /// A member on a network in memory.
+    pub(crate) fn node_in(&self, net: &Net, seed: u8) -> Node {
+        self.node_on(net.host(), self.config(seed))
+    }
+
+    pub(crate) fn node_on(&self, sockets: transfer::Sockets, config: TransferConfig) -> Node {
         let keypair = config.keypair.clone();
         let id = keypair.node();
         self.admit(id);
@@ -134,7 +146,7 @@ impl Cluster {
             open_leases: Arc::default(),
             asked: AtomicUsize::new(0),
         });
-        let transfer = Transfer::bind(config, Arc::clone(&host) as Arc<dyn Host>).unwrap();
+        let transfer = Transfer::on(sockets, config, Arc::clone(&host) as Arc<dyn Host>).unwrap();
         let addr = transfer.local_addr().unwrap();
         Node { keypair, id, host, transfer, addr }
     }
