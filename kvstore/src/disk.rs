@@ -40,6 +40,15 @@ struct Reading {
     to: SlotId,
 }
 
+/// An operation that the disk got while the word of its failure was on its way here. It is as good
+/// as failed, but its slots are nobody else's until it is answered.
+#[derive(Debug)]
+struct Crossed {
+    dram: SlotId,
+    /// What it may write, and where.
+    writes: Option<(SlotId, BlockKey)>,
+}
+
 /// The NVMe tier and what is under way with it.
 #[derive(Debug)]
 pub(crate) struct Disk {
@@ -55,6 +64,7 @@ pub(crate) struct Disk {
     /// (parent, child) of those being written.
     edges: BTreeSet<(BlockKey, BlockKey)>,
     reading: BTreeMap<OpId, Reading>,
+    crossed: BTreeMap<OpId, Crossed>,
 }
 
 impl Disk {
@@ -70,12 +80,13 @@ impl Disk {
             writes: BTreeMap::new(),
             edges: BTreeSet::new(),
             reading: BTreeMap::new(),
+            crossed: BTreeMap::new(),
         }
     }
 
     /// Operations under way.
     pub(crate) fn len(&self) -> usize {
-        self.writes.len() + self.reading.len()
+        self.writes.len() + self.reading.len() + self.crossed.len()
     }
 
     /// Whether blocks can be written and read.
@@ -86,6 +97,13 @@ impl Disk {
     /// Blocks that wait to be written.
     pub(crate) fn waiting(&self) -> usize {
         self.queue.len()
+    }
+
+    /// In an emptied tier: slots that may still be written to are not free.
+    fn keep_crossed(&mut self) {
+        for (slot, _) in self.crossed.values().filter_map(|crossed| crossed.writes) {
+            self.tier.take_at(slot);
+        }
     }
 
     fn children(&self, key: &BlockKey) -> Vec<BlockKey> {
@@ -104,10 +122,13 @@ impl Disk {
         assert_eq!(self.edges.len(), edges);
         assert_eq!(self.queue.len(), self.queued.len());
         assert_eq!(writing().filter(|writing| !writing.durable).count(), self.writes.len());
-        let leased = writing().map(|writing| writing.to).collect();
+        let crossed = self.crossed.values().filter_map(|crossed| crossed.writes);
+        let leased = writing().map(|writing| writing.to);
+        let leased = leased.chain(crossed.map(|(slot, _)| slot)).collect();
         let held = writing().filter_map(|writing| writing.parent_slot);
         let held = held.chain(self.reading.values().map(|reading| reading.from)).collect();
         let dram = writing().filter(|writing| !writing.durable).map(|writing| writing.from);
-        (leased, held, dram.chain(self.reading.values().map(|reading| reading.to)).collect())
+        let dram = dram.chain(self.reading.values().map(|reading| reading.to));
+        (leased, held, dram.chain(self.crossed.values().map(|crossed| crossed.dram)).collect())
     }
 }

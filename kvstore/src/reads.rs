@@ -114,7 +114,8 @@ impl Store {
             }
         }
         for (key, _) in absent {
-            if self.stage(read, &key, by, out)
+            if by > now
+                && self.stage(read, &key, by, out)
                 && let Some(asked) = self.asked(read)
             {
                 asked.waits.insert(key);

@@ -97,7 +97,8 @@ pub enum DiskEvent {
         result: DiskRead,
     },
     /// The disk fails: what it holds cannot be used until [`DiskEvent::Found`] says otherwise.
-    /// Operations under way are answered as failed before this.
+    /// Operations under way are answered before this; those that cross it on their way are answered
+    /// all the same.
     Quarantined {
         /// In words, for the operator.
         reason: String,

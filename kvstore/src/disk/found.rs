@@ -31,6 +31,7 @@ impl Store {
                 self.fail_reads(out);
                 self.fail_writes(out);
                 self.disk.tier.reset(out);
+                self.disk.keep_crossed();
             }
         }
     }

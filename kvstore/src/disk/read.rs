@@ -1,6 +1,6 @@
 //! NVMe → DRAM: blocks that are wanted again.
 
-use super::Reading;
+use super::{Crossed, Reading};
 use crate::inbound::{Arrival, Cause, Source};
 use crate::messages::Out;
 use crate::store::Store;
@@ -43,8 +43,7 @@ impl Store {
     /// A read is answered.
     pub(crate) fn disk_read(&mut self, id: OpId, result: DiskRead, out: &mut Vec<Out>) {
         let Some(Reading { key, from, to }) = self.disk.reading.remove(&id) else {
-            self.counters.stale += 1;
-            return;
+            return self.crossed(id, false, out);
         };
         self.dram.unhold(to);
         self.disk.tier.unhold(from);
@@ -72,7 +71,9 @@ impl Store {
 
     /// All reads under way have failed: the disk has.
     pub(super) fn fail_reads(&mut self, out: &mut Vec<Out>) {
-        for id in self.disk.reading.keys().copied().collect::<Vec<_>>() {
+        for (id, dram) in self.disk.reading.iter().map(|(id, r)| (*id, r.to)).collect::<Vec<_>>() {
+            self.dram.hold(dram);
+            self.disk.crossed.insert(id, Crossed { dram, writes: None });
             self.disk_read(id, DiskRead::Failed, out);
         }
     }

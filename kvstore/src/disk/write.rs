@@ -4,7 +4,7 @@
 //! and its parent is in the tree. So after a crash the disk may hold blocks without their parents,
 //! never the tree.
 
-use super::Writing;
+use super::{Crossed, Writing};
 use crate::admission::{Admission, Refused};
 use crate::durable;
 use crate::messages::Out;
@@ -114,8 +114,7 @@ impl Store {
     /// A write is answered.
     pub(crate) fn written(&mut self, now: Time, op: OpId, durable: bool, out: &mut Vec<Out>) {
         let Some(key) = self.disk.writes.remove(&op) else {
-            self.counters.stale += 1;
-            return;
+            return self.crossed(op, durable, out);
         };
         let Some(writing) = self.disk.writing.get_mut(&key).filter(|writing| writing.op == op)
         else {
@@ -193,11 +192,29 @@ impl Store {
         }
     }
 
+    /// Answers an operation that was given up when the disk failed.
+    pub(super) fn crossed(&mut self, op: OpId, durable: bool, out: &mut Vec<Out>) {
+        let Some(Crossed { dram, writes }) = self.disk.crossed.remove(&op) else {
+            self.counters.stale += 1;
+            return;
+        };
+        self.dram.unhold(dram);
+        let Some((slot, key)) = writes else {
+            return;
+        };
+        self.disk.tier.unlease(slot);
+        if durable {
+            self.counters.nvme_orphans += 1;
+            out.push(Out::Disk(DiskOp::Forget { slot, key }));
+        }
+    }
+
     /// All writes under way have failed: the disk has.
     pub(super) fn fail_writes(&mut self, out: &mut Vec<Out>) {
-        for (_, key) in std::mem::take(&mut self.disk.writes) {
+        for (op, key) in std::mem::take(&mut self.disk.writes) {
             if let Some(writing) = self.disk.writing.get(&key) {
-                self.dram.unhold(writing.from);
+                let writes = Some((writing.to, key));
+                self.disk.crossed.insert(op, Crossed { dram: writing.from, writes });
                 self.counters.nvme_write_failed += 1;
                 self.abandon(key, false, out);
             }

@@ -22,14 +22,26 @@ const JUMP_SECONDS: u64 = 3600;
 /// How long it must stay there to be believed.
 const JUMP_HELD: Span = Span::secs(600);
 
+/// On what word a life of a member counts, weakest first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Word {
+    /// A donor's.
+    Told,
+    /// The node's own, over its stream: nothing that could be shown to others.
+    Said,
+    /// The node's own, signed.
+    Signed,
+}
+
 /// What is known of another member.
 #[derive(Debug)]
 pub(crate) struct Member {
     pub(crate) cert: MemberCert,
     pub(crate) contact: Contact,
     pub(crate) incarnation: Incarnation,
-    /// The incarnation comes from a frame of the node itself, not from a donor.
-    pub(crate) life_proven: bool,
+    /// On whose word that incarnation counts, and since when.
+    pub(crate) word: Word,
+    pub(crate) life_since: Time,
     pub(crate) state: MemberState,
     /// When it was last heard; for one never heard, when it became known.
     pub(crate) heard: Time,
@@ -57,7 +69,8 @@ impl Member {
             cert,
             contact,
             incarnation: Incarnation::default(),
-            life_proven: false,
+            word: Word::Told,
+            life_since: now,
             state: MemberState::Suspect,
             heard: now,
             ever_heard: false,
@@ -234,12 +247,16 @@ impl Gossip {
     }
 
     /// Settles which life of a node counts, on the word of the node itself. False when
-    /// `incarnation` is over; a newer one ends the one before.
+    /// `incarnation` is over; a newer one ends the one before. A life that was only said gives way
+    /// to whoever greets now, to a twin's signed word, and when it keeps silent to any signed word
+    /// (at first that may just be late): there would be nothing to show to whoever lives in an
+    /// earlier one, and a process that ended right after its greeting would lock its identity out.
     pub(crate) fn settle_life(
         &mut self,
         now: Time,
         node: &NodeId,
         incarnation: Incarnation,
+        word: Word,
         out: &mut Vec<Out>,
     ) -> bool {
         let keep = self.config.keep_others;
@@ -247,16 +264,24 @@ impl Gossip {
             return false;
         };
         if incarnation == member.incarnation {
-            member.life_proven = true;
+            member.word = member.word.max(word);
             return true;
         }
-        member.twins = incarnation.counter == member.incarnation.counter && member.life_proven;
-        if incarnation < member.incarnation && member.life_proven {
+        let silent = now.since(member.life_since) >= self.config.suspect_after;
+        let equal = incarnation.counter == member.incarnation.counter;
+        member.twins = equal && member.word >= Word::Said;
+        let gives_way = match member.word {
+            Word::Told => true,
+            Word::Said => equal || silent || word == Word::Said,
+            Word::Signed => false,
+        };
+        if incarnation < member.incarnation && !gives_way {
             self.counters.old_lives += 1;
             return false;
         }
         begin_life(member, incarnation, keep, out);
-        member.life_proven = true;
+        member.word = word;
+        member.life_since = now;
         if member.state == MemberState::Left {
             member.state = MemberState::Suspect;
             member.suspect_since = Some(now);
@@ -293,14 +318,19 @@ impl Gossip {
             self.counters.forged += 1;
             return;
         }
-        let settled = self.settle_life(now, &node, beat.incarnation, out);
+        let settled = self.settle_life(now, &node, beat.incarnation, Word::Signed, out);
         let Some(member) = self.members.get_mut(&node) else {
             return;
         };
         if member.twins {
             out.push(Out::Direct { to: node, frame: Direct::Echo(beat.clone()) });
         }
-        if !settled || member.state == MemberState::Left {
+        if !settled {
+            // It lives beside the life that counts, or long after it: let it see the proof.
+            self.tell_newer_life(&node, out);
+            return;
+        }
+        if member.state == MemberState::Left {
             return;
         }
         let contradicted = member.replica.heartbeat(&beat);

@@ -3,7 +3,7 @@
 use crate::config::CERTS_PER_FRAME;
 use crate::door::{Out, Refused};
 use crate::machine::Gossip;
-use crate::members::contact_fits;
+use crate::members::{Member, Word, contact_fits};
 use protocol::event::{Contact, MemberState};
 use protocol::hash::HASH_VERSION;
 use protocol::id::{Incarnation, NodeId};
@@ -109,7 +109,7 @@ impl Gossip {
             out.push(Out::Close(from));
             return;
         }
-        if !self.settle_life(now, &from, hello.incarnation, out) {
+        if !self.settle_life(now, &from, hello.incarnation, Word::Said, out) {
             self.tell_newer_life(&from, out);
             return;
         }
@@ -159,7 +159,7 @@ impl Gossip {
     }
 
     /// The peer lives in a life that was over before: give it the proof, so that it jumps past.
-    fn tell_newer_life(&self, node: &NodeId, out: &mut Vec<Out>) {
+    pub(crate) fn tell_newer_life(&self, node: &NodeId, out: &mut Vec<Out>) {
         let Some(member) = self.members.get(node) else {
             return;
         };
@@ -167,7 +167,8 @@ impl Gossip {
             let frame = Direct::Batches(vec![batch.clone()]);
             out.push(Out::Direct { to: *node, frame });
         } else if let Some(beat) = &member.beat {
-            out.push(Out::Publish(Published::Heartbeat(beat.clone())));
+            // Not on the topic: that passes nothing on twice, and this was on it before.
+            out.push(Out::Direct { to: *node, frame: Direct::Echo(beat.clone()) });
         }
     }
 
@@ -218,13 +219,14 @@ impl Gossip {
         }
     }
 
-    /// Says hello again where no answer came: either word may have been dropped by a full queue.
+    /// Says hello again where no answer came (either word may have been dropped by a full queue), or
+    /// where it came from another life than the one that counts.
     pub(crate) fn repeat_hellos(&mut self, now: Time, out: &mut Vec<Out>) {
-        let unanswered = |line: &Line| {
-            let said = line.said_hello.is_some_and(|at| now.since(at) < HELLO_AGAIN);
-            line.up && line.hello.is_none() && !said
+        let unanswered = |member: &Member| {
+            let said = member.line.said_hello.is_some_and(|at| now.since(at) < HELLO_AGAIN);
+            member.line.up && !member.is_ready() && !said
         };
-        let due = self.members.iter().filter(|(_, m)| unanswered(&m.line));
+        let due = self.members.iter().filter(|(_, member)| unanswered(member));
         let due: Vec<NodeId> = due.map(|(node, _)| *node).collect();
         for node in due {
             self.say_hello(now, node, out);

@@ -3,7 +3,7 @@
 use crate::config::{ANSWER_BYTES, FRAME_BYTES, WANT_MAX};
 use crate::door::Out;
 use crate::machine::Gossip;
-use crate::members::Member;
+use crate::members::{Member, Word};
 use crate::replica::{Asked, Offered};
 use crate::ring::weight;
 use protocol::event::{EventBatch, Seq};
@@ -84,7 +84,7 @@ impl Gossip {
             self.counters.forged += 1;
             return;
         }
-        if !self.settle_life(now, &origin, batch.incarnation, out) {
+        if !self.settle_life(now, &origin, batch.incarnation, Word::Signed, out) {
             return;
         }
         let Some(member) = self.members.get_mut(&origin) else {

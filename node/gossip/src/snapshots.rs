@@ -2,7 +2,7 @@
 
 use crate::door::Out;
 use crate::machine::Gossip;
-use crate::members::{Member, begin_life};
+use crate::members::{Member, Word, begin_life};
 use crate::replica::Installed;
 use protocol::event::{EventRun, INDEX_GRANULE, Seq, Snapshot};
 use protocol::hash::PrefixHash;
@@ -191,7 +191,8 @@ impl Gossip {
         let by_origin = origin == from;
         let same_life = snapshot.incarnation == member.incarnation;
         let welcome = (donated || member.replica.was_asked(&from))
-            && (same_life || (!member.life_proven && snapshot.incarnation > member.incarnation));
+            && (same_life
+                || (member.word == Word::Told && snapshot.incarnation > member.incarnation));
         if !welcome {
             self.counters.snapshots_refused += 1;
             return;

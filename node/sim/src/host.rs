@@ -8,6 +8,7 @@ use crate::mail::Part;
 use crate::net::StreamId;
 use crate::run::Run;
 use crate::scenario::{Scenario, ScenarioError};
+use crate::topic::Seen;
 use protocol::event::{Contact, EngineLoad};
 use protocol::hash::{HASH_VERSION, PrefixHash, RoutingNamespace, Token};
 use protocol::id::{EngineId, Incarnation, NodeId, RequestId};
@@ -88,6 +89,8 @@ pub(crate) struct Live {
     pub(crate) ways: BTreeMap<NodeId, Way>,
     pub(crate) owed_bytes: u64,
     pub(crate) seeds: u64,
+    /// Of the topic.
+    pub(crate) seen: Seen,
     last: u64,
 }
 
@@ -287,6 +290,7 @@ pub(crate) fn boot(
         ways: BTreeMap::new(),
         owed_bytes: 0,
         seeds: seed,
+        seen: Seen::default(),
         last: 0,
     })
 }

@@ -32,6 +32,7 @@ mod run;
 mod scenario;
 mod settle;
 mod shrink;
+mod topic;
 mod trace;
 mod weather;
 mod world;

@@ -207,6 +207,10 @@ impl World {
 
     pub(crate) fn publish(&mut self, h: usize, message: &Published) {
         let Ok(bytes) = encode(message) else { return };
+        let now = self.now;
+        if self.live(h).is_none_or(|live| !live.seen.is_new(now, &bytes)) {
+            return;
+        }
         self.remember_beat(h, message);
         self.publish_bytes(h, bytes.into());
     }
@@ -238,6 +242,10 @@ impl World {
     pub(crate) fn topic_arrives(&mut self, h: usize, from: usize, bytes: &[u8]) {
         self.digest.bytes(bytes);
         let Some(from) = self.hosts.get(from).map(|host| host.id) else { return };
+        let now = self.now;
+        if let Some(live) = self.live(h) {
+            live.seen.is_new(now, bytes);
+        }
         // Bytes that are no message are dropped at the rim.
         let Ok(frame) = decode(bytes) else { return };
         self.gossip_in(h, gossip::In::Published { from, frame });

@@ -6,6 +6,7 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, clippy::expect_used)] // tests on real processes
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
+mod backups;
 mod command;
 mod kit;
 mod models;

@@ -104,9 +104,10 @@ impl World {
         self.give(In::Disk(event));
     }
 
-    /// The disk fails: what is under way fails, then all of it.
-    pub(crate) fn sicken(&mut self) {
-        while !self.disk.pending.is_empty() {
+    /// The disk fails: what is under way fails, then all of it; or the word of it crosses what is
+    /// under way.
+    pub(crate) fn sicken(&mut self, crossing: bool) {
+        while !crossing && !self.disk.pending.is_empty() {
             self.perform_disk(0, 2);
         }
         self.disk.sick = true;

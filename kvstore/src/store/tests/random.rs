@@ -175,7 +175,7 @@ impl Run {
                 changed.map(|slot| self.world.disk.bytes.insert(slot, PrefixHash(1)));
                 self.world.tell_found();
             }
-            118 if c % 4 == 0 && self.setup.nvme > 0 => self.world.sicken(),
+            118 if c % 4 == 0 && self.setup.nvme > 0 => self.world.sicken(c % 8 == 0),
             119 if c % 2 == 0 => {
                 let empty = World::new(Setup::default());
                 let before = std::mem::replace(&mut self.world, empty);

@@ -32,12 +32,11 @@ impl Lives {
         if !self.lived.contains_key(&(*node, incarnation)) {
             return Ok(());
         }
-        // Another life with the same boot counter, or a later one, rightly takes its place: a second
-        // process under the same identity.
-        let takes_over = |(other, life): &Life| {
-            other == node && life.counter >= incarnation.counter && *life != incarnation
-        };
-        if self.lived.keys().chain(self.ended.keys()).any(takes_over) {
+        // Another process lives under the same identity: they contend for it until both stop.
+        let contends = |(other, life): &Life| other == node && *life != incarnation;
+        // A life with the same boot counter, or a later one, takes its place.
+        let takes_over = |life: &Life| contends(life) && life.1.counter >= incarnation.counter;
+        if self.lived.keys().any(contends) || self.ended.keys().any(takes_over) {
             return Ok(());
         }
         Err(format!("the life {} of {node:?}, which goes on, is forgotten", incarnation.counter))

@@ -1,7 +1,7 @@
 //! How fast the machine itself is: steps, tokens and stream items per second of one core, with a
 //! full batch of requests of 8,192 prompt tokens, half of them cached, and 256 answer tokens.
 //!
-//! `cargo run --release -p mock --example speed`
+//! `cargo run --release -p mock --example steps`
 #![allow(clippy::disallowed_methods, clippy::indexing_slicing, clippy::expect_used)] // measures with the clock
 
 use mock::{Config, Engine, In, Job, Out, storage_namespace};
