@@ -21,6 +21,7 @@ use router::{IndexReader, Loads, Policy, Query};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
 use tiers::Records;
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
@@ -280,6 +281,17 @@ impl Node {
         }
     }
 
+    /// Waits until the router knows this node with its engines: until then nothing is placed here.
+    pub(crate) async fn placeable(&self) {
+        let known = || {
+            let own = self.placement.loads.node(&self.id);
+            own.is_some_and(|own| own.view.engines.len() == self.engine_reports().len())
+        };
+        while !known() && !self.stop.is_cancelled() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+
     /// The ticket: nothing secret.
     pub(crate) fn ticket(&self) -> String {
         let membership = self.membership();
@@ -341,7 +353,7 @@ impl Node {
         let node = self.clone();
         self.tasks.spawn(async move {
             // The goodbye leaves with the next frames; the answer to the caller too.
-            tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+            tokio::time::sleep(Duration::from_millis(300)).await;
             node.stop.cancel();
         });
     }

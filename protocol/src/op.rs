@@ -6,6 +6,7 @@ use crate::block::{BlockKey, ContentDigest, SignedDigest, SlotId, SlotRef, Stora
 use crate::event::EngineLoad;
 use crate::hash::{RoutingNamespace, Token};
 use crate::id::{EngineId, NodeId};
+use crate::prompt::Refusal;
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
 
@@ -38,6 +39,37 @@ pub struct EngineSpec {
     pub slots: u32,
     /// Longest prompt plus answer, in tokens.
     pub context: u32,
+}
+
+impl EngineSpec {
+    /// Refuses a prompt and its slots when they can never run on this engine.
+    ///
+    /// # Errors
+    /// [`Refusal::TooLong`] when no answer token fits behind the prompt, [`Refusal::Failed`] for
+    /// tokens outside the vocabulary and for a lease that does not fit.
+    pub fn accepts(&self, vocabulary: u32, prompt: &[Token], grant: &Grant) -> Result<(), Refusal> {
+        let malformed = |what: &str| Err(Refusal::Failed(what.into()));
+        // One token must fit after the prompt.
+        let limit = self.context.saturating_sub(1);
+        if prompt.len() > limit as usize {
+            let tokens = u32::try_from(prompt.len()).unwrap_or(u32::MAX);
+            return Err(Refusal::TooLong { tokens, limit });
+        }
+        if prompt.is_empty() {
+            return malformed("the prompt has no tokens");
+        }
+        if prompt.iter().any(|token| token.0 >= vocabulary) {
+            return malformed("the prompt has a token outside the model's vocabulary");
+        }
+        let blocks = prompt.len().div_ceil(self.storage.block_tokens.max(1) as usize);
+        if grant.slots.len() < blocks {
+            return malformed("the lease does not cover the prompt");
+        }
+        if grant.slots.iter().any(|slot| slot.slot.0 >= self.slots) {
+            return malformed("the lease has a slot outside the pool");
+        }
+        Ok(())
+    }
 }
 
 /// What the block manager wants an engine to do. Resident engines only.

@@ -12,14 +12,10 @@ use model::Model;
 use protocol::id::EngineId;
 use protocol::op::{EngineEvent, EngineOp, EngineSpec};
 use protocol::prompt::Refusal;
-use protocol::time::Span;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::mpsc::Sender;
-
-/// What a submitter is told when too many jobs wait.
-const RETRY_AFTER: Span = Span::secs(1);
 
 /// Settings of an embedded engine.
 #[derive(Clone, Debug)]
@@ -76,7 +72,7 @@ impl EmbeddedConfig {
 /// with [`Refusal::Gone`].
 pub struct Embedded {
     spec: EngineSpec,
-    vocab: usize,
+    vocab: u32,
     inbox: Arc<Inbox>,
     pulse: Arc<Pulse>,
 }
@@ -117,7 +113,7 @@ impl Embedded {
         };
         let engine = Arc::new(Self {
             spec,
-            vocab: decoder.vocab(),
+            vocab: u32::try_from(decoder.vocab()).unwrap_or(u32::MAX),
             inbox: Arc::default(),
             pulse: Arc::new(Pulse::new(Instant::now())),
         });
@@ -134,30 +130,6 @@ impl Embedded {
         )?;
         Ok(engine)
     }
-
-    /// Refuses what can never run.
-    fn check(&self, job: &Job) -> Result<(), Refusal> {
-        let malformed = |what: &str| Err(Refusal::Failed(what.into()));
-        // One token must fit after the prompt.
-        let limit = self.spec.context.saturating_sub(1);
-        if job.prompt.len() > limit as usize {
-            let tokens = u32::try_from(job.prompt.len()).unwrap_or(u32::MAX);
-            return Err(Refusal::TooLong { tokens, limit });
-        }
-        if job.prompt.is_empty() {
-            return malformed("the prompt has no tokens");
-        }
-        if job.prompt.iter().any(|token| token.0 as usize >= self.vocab) {
-            return malformed("the prompt has a token outside the model's vocabulary");
-        }
-        if job.grant.slots.len() < job.prompt.len().div_ceil(BLOCK) {
-            return malformed("the lease does not cover the prompt");
-        }
-        if job.grant.slots.iter().any(|slot| slot.slot.0 >= self.spec.slots) {
-            return malformed("the lease has a slot outside the pool");
-        }
-        Ok(())
-    }
 }
 
 impl Engine for Embedded {
@@ -166,14 +138,8 @@ impl Engine for Embedded {
     }
 
     fn submit(&self, job: Job) -> Result<(), Refusal> {
-        self.check(&job)?;
-        self.inbox.submit(Box::new(job)).map_err(|(_job, full)| match full {
-            true => Refusal::Busy { retry_after: RETRY_AFTER },
-            false => match self.pulse.died() {
-                Some(reason) => Refusal::Failed(reason),
-                None => Refusal::Gone,
-            },
-        })
+        self.spec.accepts(self.vocab, &job.prompt, &job.grant)?;
+        self.inbox.offer(Box::new(job), &self.pulse)
     }
 
     fn perform(&self, op: EngineOp) {

@@ -4,7 +4,11 @@
 mod tests;
 
 use crate::api::Job;
+use crate::outlet::Outlet;
+use crate::worker::Pulse;
 use protocol::op::EngineOp;
+use protocol::prompt::{Refusal, StreamItem};
+use protocol::time::Span;
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -12,10 +16,28 @@ use std::time::Instant;
 /// Jobs that may wait to be taken or run; beyond it submitters are told to come again.
 pub(crate) const JOBS_MAX: usize = 1024;
 
+/// What a submitter is told when too many jobs wait.
+const RETRY_AFTER: Span = Span::secs(1);
+
 /// What the thread is asked to do.
 pub(crate) enum Command {
     Job(Box<Job>),
     Op(EngineOp),
+}
+
+impl Command {
+    /// Answers every job among `commands` with `refusal`; the streams come back to be flushed.
+    pub(crate) fn refuse_all(
+        commands: VecDeque<Self>,
+        refusal: &Refusal,
+    ) -> impl Iterator<Item = Outlet> {
+        commands.into_iter().filter_map(move |command| {
+            let Self::Job(job) = command else { return None };
+            let mut outlet = Outlet::new(job.sink);
+            outlet.send(StreamItem::Failed(refusal.clone()));
+            Some(outlet)
+        })
+    }
 }
 
 /// A queue that never makes its writers wait. Jobs are bounded by [`JOBS_MAX`]; operations by the
@@ -55,6 +77,14 @@ impl Inbox {
         drop(state);
         self.filled.notify_one();
         Ok(())
+    }
+
+    /// Adds a job, or says why not: too many wait, or the engine whose `pulse` it is has gone.
+    pub(crate) fn offer(&self, job: Box<Job>, pulse: &Pulse) -> Result<(), Refusal> {
+        self.submit(job).map_err(|(_job, full)| match full {
+            true => Refusal::Busy { retry_after: RETRY_AFTER },
+            false => pulse.died().map_or(Refusal::Gone, Refusal::Failed),
+        })
     }
 
     /// Adds an operation; dropped when nobody listens.

@@ -18,15 +18,11 @@ use protocol::hash::Token;
 use protocol::id::EngineId;
 use protocol::op::{EngineEvent, EngineOp, EngineSpec};
 use protocol::prompt::Refusal;
-use protocol::time::Span;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::mpsc::Sender;
 use worker::Worker;
-
-/// What a submitter is told when too many jobs wait.
-const RETRY_AFTER: Span = Span::secs(1);
 
 /// Settings of a mock engine.
 #[derive(Clone, Debug)]
@@ -180,14 +176,8 @@ impl Engine for MockEngine {
     }
 
     fn submit(&self, job: Job) -> Result<(), Refusal> {
-        mock::check_job(&self.spec, self.vocabulary, &job.prompt, &job.grant)?;
-        self.inbox.submit(Box::new(job)).map_err(|(_job, full)| match full {
-            true => Refusal::Busy { retry_after: RETRY_AFTER },
-            false => match self.pulse.died() {
-                Some(reason) => Refusal::Failed(reason),
-                None => Refusal::Gone,
-            },
-        })
+        self.spec.accepts(self.vocabulary, &job.prompt, &job.grant)?;
+        self.inbox.offer(Box::new(job), &self.pulse)
     }
 
     fn perform(&self, op: EngineOp) {

@@ -147,7 +147,7 @@ impl Worker {
                 }
             }
         }
-        self.abandon(commands);
+        self.drains.extend(Command::refuse_all(commands, &Refusal::Gone));
     }
 
     fn idle(&mut self, until: Option<Instant>, now: Instant) {
@@ -349,27 +349,13 @@ impl Worker {
         self.inbox.close();
         let mut commands = VecDeque::new();
         self.inbox.take(&mut commands);
-        self.abandon_with(commands, refusal);
+        self.drains.extend(Command::refuse_all(commands, refusal));
         let (running, waiting) = self.schedule.extract(|_| true);
         for mut sequence in running.into_iter().chain(waiting) {
             sequence.outlet.send(StreamItem::Failed(refusal.clone()));
             // A guard is foreign code; one that panics must not keep the others.
             let ended = catch_unwind(AssertUnwindSafe(|| sequence.end()));
             if let Ok(outlet) = ended {
-                self.drains.push(outlet);
-            }
-        }
-    }
-
-    fn abandon(&mut self, commands: VecDeque<Command>) {
-        self.abandon_with(commands, &Refusal::Gone);
-    }
-
-    fn abandon_with(&mut self, commands: VecDeque<Command>, refusal: &Refusal) {
-        for command in commands {
-            if let Command::Job(job) = command {
-                let mut outlet = Outlet::new(job.sink);
-                outlet.send(StreamItem::Failed(refusal.clone()));
                 self.drains.push(outlet);
             }
         }

@@ -3,8 +3,7 @@
 use crate::{Pattern, Script, Timing, TimingError};
 use protocol::block::{CacheRule, PartSpec, StorageNamespace};
 use protocol::hash::{GRANULE, Token};
-use protocol::op::{EngineSpec, Grant};
-use protocol::prompt::Refusal;
+use protocol::op::EngineSpec;
 use std::sync::Arc;
 
 /// Settings of an [`crate::Engine`].
@@ -114,34 +113,4 @@ pub fn storage_namespace(block_tokens: u32, block_bytes: u64) -> StorageNamespac
         parts: vec![PartSpec { group: 0, tp_rank: 0, first_layer: 0, layers: 1 }],
         groups: vec![CacheRule::Full],
     }
-}
-
-/// Refuses a prompt and its slots when they can never run on an engine.
-pub fn check_job(
-    spec: &EngineSpec,
-    vocabulary: u32,
-    prompt: &[Token],
-    grant: &Grant,
-) -> Result<(), Refusal> {
-    let malformed = |what: &str| Err(Refusal::Failed(what.into()));
-    // One token must fit after the prompt.
-    let limit = spec.context.saturating_sub(1);
-    if prompt.len() > limit as usize {
-        let tokens = u32::try_from(prompt.len()).unwrap_or(u32::MAX);
-        return Err(Refusal::TooLong { tokens, limit });
-    }
-    if prompt.is_empty() {
-        return malformed("the prompt has no tokens");
-    }
-    if prompt.iter().any(|token| token.0 >= vocabulary) {
-        return malformed("the prompt has a token outside the model's vocabulary");
-    }
-    let blocks = prompt.len().div_ceil(spec.storage.block_tokens.max(1) as usize);
-    if grant.slots.len() < blocks {
-        return malformed("the lease does not cover the prompt");
-    }
-    if grant.slots.iter().any(|slot| slot.slot.0 >= spec.slots) {
-        return malformed("the lease has a slot outside the pool");
-    }
-    Ok(())
 }

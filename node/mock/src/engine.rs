@@ -9,7 +9,7 @@ mod tests;
 use crate::early::Early;
 use crate::sequence::{Ending, Sequence};
 use crate::slots::Slots;
-use crate::{Config, ConfigError, In, Job, Out, Pattern, Stats, check_job};
+use crate::{Config, ConfigError, In, Job, Out, Pattern, Stats};
 use protocol::block::{SlotId, SlotRef};
 use protocol::machine::Machine;
 use protocol::op::{EngineEvent, EngineSpec, LeaseId, OpId};
@@ -152,7 +152,7 @@ impl Engine {
     }
 
     fn admissible(&mut self, job: &Job) -> Result<(), Refusal> {
-        check_job(&self.config.spec, self.config.vocabulary, &job.prompt, &job.grant)?;
+        self.config.spec.accepts(self.config.vocabulary, &job.prompt, &job.grant)?;
         if self.waiting.len() >= JOBS_MAX {
             return Err(Refusal::Busy { retry_after: RETRY_AFTER });
         }

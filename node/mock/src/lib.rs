@@ -29,7 +29,7 @@ mod slots;
 mod stats;
 mod timing;
 
-pub use config::{Config, ConfigError, check_job, storage_namespace};
+pub use config::{Config, ConfigError, storage_namespace};
 pub use engine::Engine;
 pub use messages::{In, Job, Out};
 pub use pattern::Pattern;

@@ -300,6 +300,7 @@ pub(super) async fn run(
     tasks::start(&node, rim_commands, happened, news_orders, fetch_orders, served.events);
     let address = listeners.local()?;
     node.engines_started().await;
+    node.placeable().await;
     listeners.serve(&node);
     println!("ready http://{address} node={} cluster={}", node.id, node.membership().cluster());
     until_stopped(&node).await;

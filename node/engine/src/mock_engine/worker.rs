@@ -109,7 +109,7 @@ impl Worker {
             let poll = (!nobody).then(|| Instant::now() + POLL);
             self.inbox.wait([deadline, poll].into_iter().flatten().min());
         }
-        self.abandon(commands, &Refusal::Gone);
+        self.drains.extend(Command::refuse_all(commands, &Refusal::Gone));
     }
 
     fn now(&self) -> Time {
@@ -262,23 +262,13 @@ impl Worker {
         self.inbox.close();
         let mut commands = VecDeque::new();
         self.inbox.take(&mut commands);
-        self.abandon(commands, refusal);
+        self.drains.extend(Command::refuse_all(commands, refusal));
         for (_, mut stream) in std::mem::take(&mut self.streams) {
             stream.outlet.send(StreamItem::Failed(refusal.clone()));
             let Stream { outlet, _guard: guard, .. } = stream;
             self.drains.push(outlet);
             // A guard is foreign code; one that panics must not keep the others.
             let _ = catch_unwind(AssertUnwindSafe(|| drop(guard)));
-        }
-    }
-
-    fn abandon(&mut self, commands: VecDeque<Command>, refusal: &Refusal) {
-        for command in commands {
-            if let Command::Job(job) = command {
-                let mut outlet = Outlet::new(job.sink);
-                outlet.send(StreamItem::Failed(refusal.clone()));
-                self.drains.push(outlet);
-            }
         }
     }
 
