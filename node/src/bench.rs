@@ -37,7 +37,7 @@ pub(crate) async fn agents(args: &BenchAgents) -> Result<(), Fault> {
 }
 
 /// Measures the NVMe tier and prints the report.
-pub(crate) fn store(args: &BenchStore) -> Result<(), Fault> {
+pub(crate) async fn store(args: BenchStore) -> Result<(), Fault> {
     let sizes: Option<Vec<u64>> = args
         .kib
         .iter()
@@ -47,17 +47,36 @@ pub(crate) fn store(args: &BenchStore) -> Result<(), Fault> {
         Fault::usage("--kib takes sizes from 1 KiB to 1 GiB", "for example --kib 64,1024,4096")
     })?;
     let bench = tiers::bench::StoreBench {
-        dir: args.dir.clone(),
+        dir: args.dir.join(format!("dynamo-bench-store-{}", std::process::id())),
         sizes,
         bytes: args.mib << 20,
         rounds: args.rounds,
         threads: args.threads as usize,
         records: args.records,
     };
-    let report =
-        tiers::bench::bench_store(&bench, |text| eprintln!("{text}")).map_err(|error| {
-            Fault::new(error, "name a folder on a disk with room, as in --dir /var/tmp")
-        })?;
+    if !args.dir.is_dir() {
+        return Err(Fault::usage(
+            format!("{} is no folder", args.dir.display()),
+            "name a folder on a disk with room, as in --dir /var/tmp",
+        ));
+    }
+    let made = bench.dir.clone();
+    let run = tokio::task::spawn_blocking(move || {
+        tiers::bench::bench_store(&bench, |text| eprintln!("{text}"))
+    });
+    let outcome = tokio::select! {
+        outcome = run => outcome.map_err(|error| Fault::new(error, "please report it"))?,
+        () = load::fleet::interrupted() => {
+            let _ = std::fs::remove_dir_all(&made);
+            return Err(Fault::new("stopped by a signal", "what it had written is removed"));
+        }
+    };
+    let report = outcome.map_err(|error| {
+        Fault::new(
+            format!("{}: {error}", args.dir.display()),
+            "name a folder on a disk with room, as in --dir /var/tmp",
+        )
+    })?;
     if args.json {
         let json = serde_json::to_string_pretty(&report)
             .map_err(|error| Fault::new(error, "this is a defect; please report it"))?;

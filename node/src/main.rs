@@ -88,7 +88,7 @@ async fn run(command: Command) -> Result<(), Fault> {
             client::explain(&client, &request, json).await
         }
         Command::Bench { command: BenchCommand::Agents(args) } => bench::agents(&args).await,
-        Command::Bench { command: BenchCommand::Store(args) } => bench::store(&args),
+        Command::Bench { command: BenchCommand::Store(args) } => bench::store(args).await,
         Command::Sim(args) => sim::simulate(&args),
     }
 }

@@ -16,7 +16,10 @@ pub(crate) fn simulate(args: &SimArgs) -> Result<(), Fault> {
     let given = args.scenario.as_deref().map(read_scenario).transpose()?;
     let options = Options { trace: trace.as_ref(), ..Options::default() };
     let mut bad = 0u64;
-    for seed in args.seed..args.seed.saturating_add(args.seeds) {
+    let end = args.seed.checked_add(args.seeds).ok_or_else(|| {
+        Fault::usage("there are not so many seeds behind --seed", "begin with a smaller one")
+    })?;
+    for seed in args.seed..end {
         let scenario = scenario(args, given.as_ref(), seed)?;
         let begun = Instant::now();
         let mut report = run(&scenario, seed, &options).map_err(unfit)?;

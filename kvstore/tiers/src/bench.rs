@@ -22,7 +22,7 @@ pub use restart::RestartFigures;
 /// What to measure. Everything made is removed at the end.
 #[derive(Clone, Debug)]
 pub struct StoreBench {
-    /// A folder on the file system to measure.
+    /// A folder that is made for it, on the file system to measure.
     pub dir: PathBuf,
     /// Bytes of the values, one arm each.
     pub sizes: Vec<u64>,
@@ -341,10 +341,9 @@ fn one_size(
 /// # Errors
 /// See [`BenchError`].
 pub fn bench_store(bench: &StoreBench, say: impl Fn(&str)) -> Result<StoreReport, BenchError> {
-    let dir = bench.dir.join(format!("dynamo-bench-store-{}", std::process::id()));
-    std::fs::create_dir_all(&dir)?;
-    let result = run(bench, &dir, &say);
-    std::fs::remove_dir_all(&dir)?;
+    std::fs::create_dir(&bench.dir)?;
+    let result = run(bench, &bench.dir, &say);
+    std::fs::remove_dir_all(&bench.dir)?;
     result
 }
 

@@ -8,10 +8,7 @@ use std::sync::Arc;
 #[derive(Debug, thiserror::Error)]
 pub enum DramError {
     /// Not one block fits.
-    #[error(
-        "the DRAM limit of {limit} bytes holds no block of {block} bytes; raise it, or set it to 0 \
-         to go without"
-    )]
+    #[error("the DRAM limit of {limit} bytes holds no block of {block} bytes; raise it")]
     TooSmall {
         /// The limit.
         limit: u64,

@@ -282,7 +282,7 @@ impl Scenario {
         within("cluster.max_batched_tokens", most, c.max_batch, 1 << 20, "max_batch to 1048576")?;
         let pool = c.engine_slots.saturating_mul(c.block_tokens);
         within("cluster.context", c.context, 64, pool.max(64), "64 to the tokens of a pool")?;
-        within("cluster.speedup", c.speedup, 0.001, 1e6, "0.001 to 1000000")?;
+        within("cluster.speedup", c.speedup, 0.05, 1e6, "0.05 to 1000000")?;
         within("cluster.starvation_ms", c.starvation_ms, 100, 600_000, "100 to 600000")?;
         self.check_workload()?;
         let n = &self.network;
@@ -294,8 +294,10 @@ impl Scenario {
             "delay_min_us to 10000000",
         )?;
         within("network.bytes_s", n.bytes_s, 1.0, 1e12, "1 to 1e12")?;
+        let late = n.topic_delay_max_ms;
+        within("network.topic_delay_max_ms", late, 0, 60_000, "0 to 60000")?;
         within("network.idle_s", n.idle_s, 1, 600, "1 to 600")?;
-        self.faults.check()
+        self.faults.check(self.nodes)
     }
 
     fn check_workload(&self) -> Result<(), ScenarioError> {
@@ -305,8 +307,10 @@ impl Scenario {
         within("workload.turns", w.turns, 1, 10_000, "1 to 10000")?;
         within("workload.sub_turns", w.sub_turns, 1, 10_000, "1 to 10000")?;
         within("workload.sub_agents", w.sub_agents, 0, 64, "0 to 64")?;
+        within("workload.system_tokens", w.system_tokens, 0, 1 << 20, "0 to 1048576")?;
         within("workload.turn_tokens", w.turn_tokens, 1, 1 << 20, "1 to 1048576")?;
-        within("workload.output_tokens", w.output_tokens, 1, 1 << 16, "1 to 65536")?;
+        within("workload.output_tokens", w.output_tokens, 1, 4096, "1 to 4096")?;
+        within("workload.pause_max_ms", w.pause_max_ms, 0, 3_600_000, "0 to 3600000")?;
         within("workload.pause_scale", w.pause_scale, 0.0, 100.0, "0 to 100")?;
         within("workload.trace_time_scale", w.trace_time_scale, 0.0, 1e6, "0 to 1000000")?;
         within("workload.trace_shrink", w.trace_shrink, 1, 512, "1 to 512")?;

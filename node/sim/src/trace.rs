@@ -28,6 +28,10 @@ mod tests;
 
 /// Tokens per number in the format of requests.
 const REQUEST_BLOCK: u32 = 512;
+/// Most tokens per number in the format of sessions.
+const PIECE_MAX: u32 = 65_536;
+/// Longest prompt or answer, in tokens.
+const LENGTH_MAX: u32 = 16 << 20;
 /// Between the starts of two sessions.
 const SESSION_EVERY_MS: f64 = 1000.0;
 
@@ -88,6 +92,18 @@ struct SessionRequest {
     h: Option<Vec<(u64, u64)>>,
 }
 
+/// Refuses times and lengths that no recorder writes. Lines are counted from 0 here.
+fn sound(line: usize, at: f64, input: u32, output: u32) -> Result<(), TraceError> {
+    let what = if !(0.0..=1e12).contains(&at) {
+        format!("the time {at} is none")
+    } else if input > LENGTH_MAX || output > LENGTH_MAX {
+        format!("a length is greater than {LENGTH_MAX} tokens")
+    } else {
+        return Ok(());
+    };
+    Err(TraceError { line: line + 1, what })
+}
+
 impl Trace {
     /// Parses the text of a trace.
     ///
@@ -102,9 +118,17 @@ impl Trace {
             let value: serde_json::Value = serde_json::from_str(line).map_err(wrong)?;
             if value.get("reqs").is_some() {
                 let session: SessionLine = serde_json::from_value(value).map_err(wrong)?;
+                if !(1..=PIECE_MAX).contains(&session.block_size) {
+                    let what = format!("block_size must be 1 to {PIECE_MAX}");
+                    return Err(TraceError { line: at + 1, what });
+                }
+                for request in &session.reqs {
+                    sound(at, request.t, request.i, request.o)?;
+                }
                 trace.add_session(session, at);
             } else {
                 let request: RequestLine = serde_json::from_value(value).map_err(wrong)?;
+                sound(at, request.timestamp, request.input_length, request.output_length)?;
                 trace.requests.push(TraceRequest {
                     at: Span::from_ms(request.timestamp),
                     session: request.session_id,
@@ -114,6 +138,9 @@ impl Trace {
                     output: request.output_length,
                 });
             }
+        }
+        if trace.requests.is_empty() {
+            return Err(TraceError { line: 1, what: "there is no request in it".into() });
         }
         trace.requests.sort_by_key(|request| request.at);
         Ok(trace)
@@ -197,7 +224,7 @@ impl World {
         self.clients.trace_at += 1;
         let shrink = self.scenario.workload.trace_shrink;
         let max_tokens = (request.output / shrink).max(1);
-        let room = self.scenario.cluster.context.saturating_sub(max_tokens + 1);
+        let room = self.scenario.cluster.context.saturating_sub(max_tokens.saturating_add(1));
         let mut tokens = tokens(&request, shrink);
         tokens.truncate(room.max(1) as usize);
         let session = request.session.as_deref();

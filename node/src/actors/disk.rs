@@ -43,7 +43,11 @@ fn pass_on(node: &impl Ear, event: DiskEvent) {
     match &event {
         DiskEvent::Found(blocks) => tracing::info!(blocks = blocks.len(), "NVMe tier in use"),
         DiskEvent::Quarantined { reason } => {
-            tracing::error!(reason, "the NVMe disk fails; the node goes on without it");
+            tracing::error!(
+                reason,
+                "the NVMe tier cannot be used; the node goes on without it and tries again: \
+                 mend or empty the disk of nvme.dir, or move the folder `nvme` away"
+            );
         }
         DiskEvent::Read { result: DiskRead::Corrupt, .. } => {
             tracing::warn!("a block on NVMe does not match its signed digest; it was dropped");

@@ -46,13 +46,16 @@ impl Default for MockSettings {
     }
 }
 
+/// Most blocks of the pool: the block manager keeps some hundred bytes for each.
+const BLOCKS_MAX: u32 = 8 << 20;
+
 impl MockSettings {
     pub(super) fn check(&self) -> Result<(), Fault> {
         let usage = |message: String, help: &str| Err(Fault::usage(message, help));
-        if !(self.speedup.is_finite() && self.speedup > 0.0) {
+        if !(1e-3..=1e6).contains(&self.speedup) {
             return usage(
-                format!("engine.mock.speedup = {} is not a factor", self.speedup),
-                "use a number above 0, as 10.0 for ten times faster",
+                format!("engine.mock.speedup = {} is not from 0.001 to 1000000", self.speedup),
+                "10.0 is ten times faster than the timing model",
             );
         }
         if let Err(error) = self.timing.check() {
@@ -61,16 +64,25 @@ impl MockSettings {
                 "leave a key of [engine.mock.timing] out to use its default",
             );
         }
-        if self.block_tokens == 0 || !self.block_tokens.is_multiple_of(16) {
+        if !(16..=1 << 20).contains(&self.block_tokens) || !self.block_tokens.is_multiple_of(16) {
             return usage(
-                format!("engine.mock.block_tokens = {} cannot be", self.block_tokens),
-                "use a multiple of 16",
+                format!(
+                    "engine.mock.block_tokens = {} is not a multiple of 16 up to 1048576",
+                    self.block_tokens
+                ),
+                "leave the key out to use its default",
             );
         }
         if self.block_kib == 0 || self.kv_tokens < 2 * self.block_tokens {
             return usage(
                 "engine.mock.block_kib must be at least 1, and kv_tokens hold two blocks".into(),
                 "leave a key out to use its default",
+            );
+        }
+        if self.kv_tokens / self.block_tokens > BLOCKS_MAX {
+            return usage(
+                format!("engine.mock.kv_tokens = {} make too many blocks", self.kv_tokens),
+                "a pool has at most 8388608 blocks: use fewer tokens, or larger blocks",
             );
         }
         if self.max_batch == 0 || self.max_batched_tokens < self.max_batch {

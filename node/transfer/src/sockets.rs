@@ -82,12 +82,16 @@ fn bind_once(listen: SocketAddr, with_udp: bool) -> Result<Sockets, TransferErro
         ErrorKind::AddrInUse => TransferError::InUse(listen),
         _ => TransferError::Bind(listen, e),
     };
-    let socket = quic::socket(listen).map_err(failed)?;
-    let addr = socket.local_addr().map_err(failed)?;
-    let udp = if with_udp {
-        TokioRuntime.wrap_udp_socket(socket).map_err(failed)?
+    let (addr, udp): (SocketAddr, Arc<dyn AsyncUdpSocket>) = if !with_udp && listen.port() > 0 {
+        (listen, Arc::new(NoUdp(listen)))
     } else {
-        Arc::new(NoUdp(addr))
+        let socket = quic::socket(listen).map_err(failed)?;
+        let addr = socket.local_addr().map_err(failed)?;
+        match with_udp {
+            true => (addr, TokioRuntime.wrap_udp_socket(socket).map_err(failed)?),
+            // It only found a free number.
+            false => (addr, Arc::new(NoUdp(addr))),
+        }
     };
     let next = tls_addr(addr).ok_or(TransferError::LastPort(addr))?;
     let tcp_failed = |e: io::Error| match e.kind() {

@@ -24,6 +24,12 @@ fn wrong_configuration_files() {
         ("[placement]\npolicy = \"fastest\"", ["fastest", "round-robin"]),
         ("[engine]\nthreads = 0", ["engine.threads", "at least 1"]),
         ("[log]\nformat = \"xml\"", ["xml", "format"]),
+        ("[engine]\nkind=\"mock\"\n[engine.mock]\nspeedup = 5e-324", ["speedup", "0.001"]),
+        (
+            "[engine]\nkind=\"mock\"\n[engine.mock]\nblock_tokens = 2147483648",
+            ["block_tokens", "16"],
+        ),
+        ("[engine]\nkind=\"mock\"\n[engine.mock]\nkv_tokens = 4294967295", ["kv_tokens", "blocks"]),
         ("[http]\nlisten = \"0.0.0.0:0\"", ["0.0.0.0:0", "API keys"]),
         ("[cluster]\nlisten = \"0.0.0.0:7600\"", ["0.0.0.0:7600", "reach"]),
     ]
@@ -38,6 +44,9 @@ fn wrong_configuration_files() {
         let (_, help) = bench.run(&format!("start --config {file} --data-dir data")).refused(2);
         assert!(help.contains(nearest), "{help}");
     }
+    let huge = bench.file("huge.toml", "[nvme]\nmib = 1000000000");
+    let start = format!("start --engine mock --config {huge} --data-dir huge {}", free_ports());
+    bench.run(&start).refused_with(1, &["nvme.mib", "disk"]);
     bench.run("start --config absent.toml --data-dir data").refused_with(2, &["absent.toml"]);
     assert!(!bench.path("data").exists(), "nothing was made");
 }

@@ -27,12 +27,15 @@ fn wrong_files_and_flags_are_refused_in_words() {
     let bench = Bench::new();
     std::fs::write(bench.path("wrong.toml"), "nodez = 3\n").unwrap();
     std::fs::write(bench.path("wrong.jsonl"), "no json\n").unwrap();
+    std::fs::write(bench.path("endless.toml"), "[faults]\nfreeze_max_ms = 99999999\n").unwrap();
     for (flags, word) in [
         ("--scenario wrong.toml", "nodez"),
         ("--scenario absent.toml", "absent.toml"),
         ("--trace wrong.jsonl", "line 1"),
         ("--nodes 0", "nodes is 0"),
         ("--policy best", "best"),
+        ("--seed 18446744073709551615", "seed"),
+        ("--scenario endless.toml", "freeze_max_ms"),
     ] {
         let ended = bench.run(&format!("sim {flags}"));
         assert_eq!(ended.code, Some(2), "{flags}: {ended:?}");

@@ -9,7 +9,7 @@ fn a_small_run_measures_everything() {
         rounds: 1,
         threads: 2,
         records: 2000,
-        ..StoreBench::new(dir.path().to_owned())
+        ..StoreBench::new(dir.path().join("bench"))
     };
     let report = bench_store(&bench, |_| {}).unwrap();
     assert_eq!(report.sizes.len(), 2);

@@ -36,7 +36,7 @@ pub enum NvmeError {
     )]
     Newer {
         /// The folder's version.
-        found: u8,
+        found: String,
         /// The latest this release knows.
         known: u8,
     },
@@ -162,7 +162,9 @@ fn former(index: &impl Index, storage: &StorageNamespace) -> Result<Former, Nvme
         return Ok(Former::Fresh(None));
     };
     Ok(match unseal::<Meta>(META_KEY, &value) {
-        Err(Bad::Newer(found)) => return Err(NvmeError::Newer { found, known: VERSION }),
+        Err(Bad::Newer(found)) => {
+            return Err(NvmeError::Newer { found: found.to_string(), known: VERSION });
+        }
         Err(Bad::Damaged) => Former::Fresh(Some("its description is damaged".to_owned())),
         Ok(meta) => match meta.storage.differs(storage) {
             Some(field) => Former::Fresh(Some(format!("its blocks have another {field}"))),

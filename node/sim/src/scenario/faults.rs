@@ -114,7 +114,12 @@ impl Faults {
         ]
     }
 
-    pub(super) fn check(&self) -> Result<(), ScenarioError> {
+    pub(super) fn check(&self, nodes: u32) -> Result<(), ScenarioError> {
+        within("faults.liars", self.liars, 0, nodes, "at most the nodes")?;
+        within("faults.newer_nodes", self.newer_nodes, 0, nodes, "at most the nodes")?;
+        within("faults.cut_max_s", self.cut_max_s, 0, 3600, "0 to 3600")?;
+        within("faults.freeze_max_ms", self.freeze_max_ms, 0, 60_000, "0 to 60000")?;
+        within("faults.late_writes_ms", self.late_writes_ms, 0, 60_000, "0 to 60000")?;
         let shares = [
             ("faults.topic_loss", self.topic_loss),
             ("faults.topic_twice", self.topic_twice),

@@ -32,5 +32,14 @@ fn a_wrong_line_is_named() {
     assert!(
         Trace::parse(&format!("{SESSIONS}\nnonsense")).unwrap_err().to_string().contains("line 2")
     );
-    assert!(Trace::parse("\n\n").unwrap().is_empty());
+    for (text, word) in [
+        ("\n\n", "no request"),
+        (r#"{"timestamp":-5,"input_length":1,"output_length":1,"hash_ids":[]}"#, "time"),
+        (r#"{"timestamp":0,"input_length":4294967295,"output_length":1,"hash_ids":[]}"#, "length"),
+        (r#"{"session":"a","block_size":0,"reqs":[]}"#, "block_size"),
+        (r#"{"session":"a","block_size":4294967295,"reqs":[]}"#, "block_size"),
+    ] {
+        let error = Trace::parse(text).unwrap_err().to_string();
+        assert!(error.contains(word), "{text}: {error}");
+    }
 }

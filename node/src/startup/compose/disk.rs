@@ -37,6 +37,19 @@ pub(super) fn start(
     };
     std::fs::create_dir_all(dir).map_err(unusable)?;
     let limit = settings.mib.bytes(room(dir).map_err(unusable)?);
+    let whole = rustix::fs::statvfs(dir).map_err(|error| unusable(error.into()))?;
+    let whole = whole.f_blocks.saturating_mul(whole.f_frsize);
+    if limit > whole {
+        return Err(Fault::new(
+            format!(
+                "nvme.mib is {}, the disk of {} has {}",
+                limit >> 20,
+                dir.display(),
+                whole >> 20
+            ),
+            "make nvme.mib smaller, or name a folder on another disk with nvme.dir",
+        ));
+    }
     if limit == 0 {
         tracing::info!(dir = %dir.display(), "no NVMe tier: too little of the disk is free");
         return Ok(None);
@@ -52,7 +65,9 @@ pub(super) fn start(
             tracing::info!(%error, "no NVMe tier");
             Ok(None)
         }
-        Err(error) => Err(Fault::new(error, "or set nvme.mib to 0 to go without the NVMe tier")),
+        Err(error) => {
+            Err(Fault::new(error, "see above, or set nvme.mib to 0 to go without the NVMe tier"))
+        }
     }
 }
 

@@ -149,10 +149,15 @@ fn another_dtype_finds_nothing_and_a_later_release_is_refused_untouched() {
     drop(node);
     let version = dir.path().join("nvme/version");
     let before = std::fs::read_to_string(&version).unwrap();
-    std::fs::write(&version, "7\n").unwrap();
-    let refused = Node::try_start(dir.path(), Maker::new(BLOCK), 3).map(|_| ()).unwrap_err();
-    assert_eq!(refused, NvmeError::Newer { found: 7, known: 1 });
-    std::fs::write(&version, before).unwrap();
+    for found in ["7", "999", "2-beta"] {
+        std::fs::write(&version, format!("{found}\n")).unwrap();
+        let refused = Node::try_start(dir.path(), Maker::new(BLOCK), 3).map(|_| ()).unwrap_err();
+        assert_eq!(refused, NvmeError::Newer { found: found.into(), known: 1 });
+    }
+    // A crash may leave it empty.
+    std::fs::write(&version, "").unwrap();
+    drop(Node::start(dir.path(), 3));
+    assert_eq!(std::fs::read_to_string(&version).unwrap(), before);
     let mut node = Node::start(dir.path(), 3);
     assert_eq!(node.found().len(), 1);
     assert!(verified(&node.read(0, block.key)));

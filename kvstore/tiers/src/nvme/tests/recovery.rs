@@ -107,7 +107,7 @@ fn another_namespace_begins_anew_and_a_later_release_is_left_alone() {
     let newer = super::super::record::seal_as(2, META_KEY, &"of a later release").unwrap();
     index.plant(META_KEY, &newer);
     let refused = open_sim(&disk, &index, &options).unwrap_err();
-    assert_eq!(refused, NvmeError::Newer { found: 2, known: 1 });
+    assert_eq!(refused, NvmeError::Newer { found: "2".into(), known: 1 });
     assert!(refused.to_string().contains("start that release"));
     assert_eq!(index.len(), 5, "nothing was touched");
     // A damaged description cannot say what the bytes are.

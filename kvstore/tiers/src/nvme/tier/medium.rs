@@ -91,16 +91,21 @@ impl Folder {
         let path = self.dir.join("version");
         let io = |error: std::io::Error| NvmeError::Disk(error.into());
         match fs::read_to_string(&path) {
-            Ok(text) => match text.trim().parse::<u8>() {
-                Ok(found) if found > VERSION => Err(NvmeError::Newer { found, known: VERSION }),
-                _ => Ok(()),
+            // Whatever is not a number of ours or an earlier one is taken for a later release's.
+            Ok(text) if !text.trim().is_empty() => match text.trim().parse::<u8>() {
+                Ok(found) if found <= VERSION => Ok(()),
+                _ => {
+                    let found = text.trim().chars().take(20).collect();
+                    Err(NvmeError::Newer { found, known: VERSION })
+                }
             },
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            // Not there, or a crash left it empty.
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(io(error)),
+            _ => {
                 let mut file = File::create(&path).map_err(io)?;
                 writeln!(file, "{VERSION}").map_err(io)?;
                 file.sync_all().map_err(io)
             }
-            Err(error) => Err(io(error)),
         }
     }
 }
