@@ -221,6 +221,7 @@ impl Store {
             return;
         };
         let to = block.slot;
+        let (key, digest) = (signed.key, signed.digest);
         block.signed = Some(signed);
         block.age = age;
         if let Some(state) = self.engines.get_mut(&engine) {
@@ -228,9 +229,9 @@ impl Store {
         }
         self.dram.hold(from);
         let op = self.ops.next();
-        self.ops.import(op, Import { engine, lease: id, index, to: to.slot, from });
+        self.ops.import(op, Import { engine, lease: id, index, to: to.slot, from, key });
         let from = self.dram.current(from);
-        self.send(id, EngineOp::Import { op, lease: id, index, to, from }, out);
+        self.send(id, EngineOp::Import { op, lease: id, index, to, from, digest }, out);
     }
 
     /// A block's bytes are in its DRAM slot. The caller has ended the operation's hold.
@@ -265,6 +266,17 @@ impl Store {
         }
         self.promote(*key, out);
         self.drop_hopeless(*key, out);
+    }
+
+    /// The bytes of a block that was to be copied from DRAM have changed there. The caller has ended
+    /// the operation's hold.
+    pub(crate) fn changed(&mut self, key: &BlockKey, slot: SlotId, out: &mut Vec<Out>) {
+        self.counters.dram_corrupt += 1;
+        if self.dram.find(key) == Some(slot) {
+            self.dram.forget(slot, out);
+        } else if self.inbound.arrived(key).is_some_and(|(here, _)| here == slot) {
+            self.discard(*key, out);
+        }
     }
 
     fn wanted(&self, cause: Cause) -> bool {

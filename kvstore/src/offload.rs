@@ -9,7 +9,7 @@ use crate::tier::{NewBlock, Registered};
 use protocol::block::{BlockKey, ContentDigest, SignedDigest};
 use protocol::hash::{GRANULE, PrefixHash, Token};
 use protocol::id::EngineId;
-use protocol::op::{ArrivingFrom, EngineOp, LeaseId, OpId};
+use protocol::op::{ArrivingFrom, Copied, EngineOp, LeaseId, OpId};
 use protocol::time::Time;
 
 /// Most blocks written through at one time, so that an engine is not kept from its work when much
@@ -76,7 +76,7 @@ impl Store {
         now: Time,
         engine: EngineId,
         op: OpId,
-        used: bool,
+        copied: Copied,
         out: &mut Vec<Out>,
     ) {
         let Some(import) = self.ops.end_import(engine, op) else {
@@ -84,6 +84,9 @@ impl Store {
             return;
         };
         self.let_go(&import);
+        if copied == Copied::Corrupt {
+            self.changed(&import.key, import.from, out);
+        }
         let tokens = self.engines.get(&engine).map_or(0, EngineState::block_tokens);
         let Some(lease) = self.leases.get_mut(&import.lease) else {
             return;
@@ -94,7 +97,7 @@ impl Store {
         let Fill::Arriving(from) = block.fill else {
             return;
         };
-        if !used {
+        if copied != Copied::Used {
             block.fill = Fill::Open;
             return;
         }

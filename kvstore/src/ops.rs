@@ -13,6 +13,7 @@ pub(crate) struct Import {
     pub(crate) index: u32,
     pub(crate) to: SlotId,
     pub(crate) from: SlotId,
+    pub(crate) key: BlockKey,
 }
 
 /// Engine → DRAM. Both slots are held.

@@ -83,6 +83,8 @@ pub struct Counters {
     pub offload_failed: u64,
     /// Copies to DRAM whose bytes are not those the producer signed: memory has failed.
     pub offload_corrupt: u64,
+    /// Blocks whose bytes changed in DRAM, seen when a sequence was to use them: they left the tier.
+    pub dram_corrupt: u64,
     /// Blocks asked of peers.
     pub fetch_asked: u64,
     /// Of these, arrived.

@@ -172,7 +172,7 @@ impl Store {
                 self.sealed(now, id, lease, index, &tokens, out);
             }
             EngineEvent::NeedSlots { lease, blocks } => self.top_up(id, lease, blocks, out),
-            EngineEvent::Imported { op, used } => self.imported(now, id, op, used, out),
+            EngineEvent::Imported { op, copied } => self.imported(now, id, op, copied, out),
             EngineEvent::Exported { op, digest } => self.exported(id, op, digest, out),
             EngineEvent::Load(load) => {
                 if let Some(state) = self.engines.get_mut(&id) {

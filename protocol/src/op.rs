@@ -88,6 +88,8 @@ pub enum EngineOp {
         to: SlotRef,
         /// Source in DRAM; the manager holds it until the answer.
         from: SlotRef,
+        /// What the bytes must be.
+        digest: ContentDigest,
     },
     /// Copy a sealed slot of the engine's pool to DRAM; answered by [`EngineEvent::Exported`].
     Export {
@@ -120,6 +122,18 @@ pub enum EngineOp {
     },
 }
 
+/// What became of an [`EngineOp::Import`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Copied {
+    /// The sequence has the block.
+    Used,
+    /// The sequence had computed the block itself or was gone, or the slot could not be read.
+    Unused,
+    /// The bytes in DRAM are not those of the digest: memory has failed. The sequence computes the
+    /// block.
+    Corrupt,
+}
+
 /// What an engine tells the block manager.
 #[derive(Clone, PartialEq, Debug)]
 pub enum EngineEvent {
@@ -144,8 +158,8 @@ pub enum EngineEvent {
     Imported {
         /// The operation.
         op: OpId,
-        /// False when the sequence had computed the block itself, or was gone.
-        used: bool,
+        /// What became of the copy.
+        copied: Copied,
     },
     /// Answer to [`EngineOp::Export`]; `digest` is `None` when the copy failed. The block manager
     /// signs the digest.

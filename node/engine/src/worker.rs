@@ -180,9 +180,9 @@ impl Worker {
                     self.abort(lease);
                 }
             }
-            Command::Op(EngineOp::Import { op, lease, index, to, from }) => {
-                let used = self.import(lease, index, to, from);
-                self.tell(EngineEvent::Imported { op, used });
+            Command::Op(EngineOp::Import { op, lease, index, to, from, digest }) => {
+                let copied = self.import(lease, index, to, from, digest);
+                self.tell(EngineEvent::Imported { op, copied });
             }
             Command::Op(EngineOp::Export { op, from, to }) => {
                 self.exports.push_back(Export { op, from, to });

@@ -12,7 +12,7 @@ use crate::slots::Slots;
 use crate::{Config, ConfigError, In, Job, Out, Pattern, Stats};
 use protocol::block::{SlotId, SlotRef};
 use protocol::machine::Machine;
-use protocol::op::{EngineEvent, EngineSpec, LeaseId, OpId};
+use protocol::op::{Copied, EngineEvent, EngineSpec, LeaseId, OpId};
 use protocol::prompt::{Finish, FinishReason, Refusal, StreamItem};
 use protocol::time::{Span, Time};
 use rand_chacha::ChaCha8Rng;
@@ -282,8 +282,9 @@ impl Engine {
                     out.push(Out::Event(EngineEvent::Exported { op, digest }));
                 }
             }
-            In::Read { op, pattern } => self.import_read(op, Some(pattern), out),
-            In::Unreadable(op) => self.import_read(op, None, out),
+            In::Read { op, pattern } => self.import_read(op, Ok(pattern), out),
+            In::Unreadable(op) => self.import_read(op, Err(Copied::Unused), out),
+            In::Corrupt(op) => self.import_read(op, Err(Copied::Corrupt), out),
             In::Restart => self.restart(out),
         }
     }

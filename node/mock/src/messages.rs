@@ -65,6 +65,9 @@ pub enum In {
     /// Answer to [`Out::Read`] when the slot could not be read (its generation is over): the
     /// sequence computes the block.
     Unreadable(OpId),
+    /// Answer to [`Out::Read`] when the bytes are not those of the digest: the sequence computes the
+    /// block.
+    Corrupt(OpId),
     /// The engine's process died and is up again, empty. Leases granted before must not be submitted
     /// any more: their slots went with the pool.
     Restart,
@@ -90,11 +93,14 @@ pub enum Out {
         /// Where.
         to: SlotRef,
     },
-    /// Look at a DRAM slot; answered by [`In::Read`] or [`In::Unreadable`].
+    /// Look at a DRAM slot; answered by [`In::Read`], [`In::Corrupt`] or
+    /// [`In::Unreadable`].
     Read {
         /// The operation.
         op: OpId,
         /// Where.
         from: SlotRef,
+        /// What the bytes must be.
+        digest: ContentDigest,
     },
 }

@@ -54,7 +54,7 @@ impl Dram {
         Ok(&slot.bytes)
     }
 
-    /// Flips a bit of a slot that was written, wherever it is now: a planted bug.
+    /// Flips a bit of a slot that was written, wherever it is now.
     pub(crate) fn flip(&mut self, slot: usize, bit: usize) -> bool {
         let n = self.slots.len().max(1);
         let Some(slot) = self.slots.get_mut(slot % n) else { return false };

@@ -124,6 +124,7 @@ impl World {
 
     /// Copies bytes between an engine and DRAM.
     pub(crate) fn copy(&mut self, h: usize, engine: EngineId, life: u32, copy: Out) {
+        let trusting = self.plant_trusts_dram();
         let Some(live) = self.live(h) else { return };
         if live.engines.get(&engine).is_none_or(|found| found.life != life) {
             return; // it died with the process
@@ -139,7 +140,8 @@ impl World {
                 }
                 In::Written { op, digest }
             }
-            Out::Read { op, from } => match live.dram.reader(from) {
+            Out::Read { op, from, digest } => match live.dram.reader(from) {
+                Ok(bytes) if !trusting && ContentDigest::of(bytes) != digest => In::Corrupt(op),
                 Ok(bytes) => In::Read { op, pattern: Pattern::recognise(bytes) },
                 Err(_) => In::Unreadable(op),
             },

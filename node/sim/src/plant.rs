@@ -39,10 +39,10 @@ pub enum Plant {
     WrongToken,
     /// A request's cached tokens are counted twice.
     Miscount,
-    /// Fetched blocks are used without a look at their digest.
+    /// Fetched blocks are used without a look at their digest, then or later.
     SkipDigest,
-    /// DRAM loses a bit and nobody notices.
-    FlipDram,
+    /// Blocks are copied from DRAM into an engine without a look at their digest.
+    TrustDram,
     /// A copy lands in a slot that belongs to somebody else by now.
     StaleWrite,
     /// The disk reports blocks as durable that it never wrote.
@@ -71,7 +71,7 @@ impl Plant {
         Self::WrongToken,
         Self::Miscount,
         Self::SkipDigest,
-        Self::FlipDram,
+        Self::TrustDram,
         Self::StaleWrite,
         Self::AckUnwritten,
         Self::DiskLeak,
@@ -92,7 +92,7 @@ impl Plant {
             Self::AnswerTwice | Self::WrongToken => &["answers"],
             Self::Miscount => &["accounts"],
             Self::SkipDigest => &["bytes", "answers"],
-            Self::FlipDram => &["bytes", "answers"],
+            Self::TrustDram => &["bytes", "answers"],
             Self::StaleWrite => &["writes"],
             Self::AckUnwritten | Self::DiskLeak => &["disk"],
             Self::KeepIncarnation => &["index", "liveness"],
@@ -110,11 +110,14 @@ impl Plant {
         scenario.workload.system_tokens = 300;
         match self {
             // Pools so small that blocks move and queues form.
-            Self::SilentRemoval | Self::StaleWrite | Self::FlipDram => {
+            Self::SilentRemoval | Self::StaleWrite | Self::TrustDram => {
                 scenario.cluster.engine_slots = 48;
                 scenario.cluster.context = 3000;
                 scenario.cluster.dram_slots = 64;
                 scenario.cluster.nvme_slots = 0;
+                if self == Self::TrustDram {
+                    scenario.faults.dram_flips_per_minute = 600.0;
+                }
             }
             Self::EvictPinned => scenario.workload.pins = 1.0,
             Self::AckUnwritten => scenario.faults.crashes_per_minute = 20.0,
@@ -264,6 +267,10 @@ impl World {
         self.planted.is(Plant::SkipDigest)
     }
 
+    pub(crate) fn plant_trusts_dram(&self) -> bool {
+        self.planted.is(Plant::TrustDram) || self.planted.is(Plant::SkipDigest)
+    }
+
     pub(crate) fn plant_skips_write(&mut self, _block: &DiskBlock) -> bool {
         self.planted.strikes(Plant::AckUnwritten, 4, u64::MAX)
     }
@@ -305,12 +312,6 @@ impl World {
     }
 
     pub(crate) fn plant_in_weather(&mut self) {
-        if self.planted.is(Plant::FlipDram)
-            && let Some(h) = self.planted.dice.pick(&self.up())
-        {
-            let (slot, bit) = (self.planted.dice.index(1 << 20), self.planted.dice.index(1 << 20));
-            self.live(h).map(|live| live.dram.flip(slot, bit));
-        }
         if self.planted.is(Plant::EvictPinned) {
             for h in self.up() {
                 self.evict_pinned(h);

@@ -315,6 +315,14 @@ impl World {
         {
             self.hosts.get(h).map(|host| host.medium.flip_bit());
         }
+        let flips = f.dram_flips_per_minute * self.hosts.len() as f64;
+        if self.strikes("dram flips", flips)
+            && let Some(h) = self.victim("dram flips")
+        {
+            let mut any = || self.fates.of("dram flips").below(1 << 20) as usize;
+            let (slot, bit) = (any(), any());
+            self.live(h).map(|live| live.dram.flip(slot, bit));
+        }
         self.identity_weather();
     }
 

@@ -182,6 +182,24 @@ fn a_late_block_is_kept_but_not_imported() {
 }
 
 #[test]
+fn a_block_that_changed_in_dram_is_computed_and_leaves_with_its_children() {
+    let mut world = World::new(Setup::default());
+    let tokens = prompt(1, 60);
+    world.serve(&tokens, 1);
+    world.lose_engine();
+    assert_eq!(world.run(Name::Dram, &tokens), 3);
+    let ask = world.ask(&tokens, 1);
+    let grant = world.prepare(&tokens, ask).unwrap();
+    world.submit(grant.lease);
+    assert_eq!(grant.arriving.len(), 3);
+    world.perform(1, false);
+    assert_eq!(world.run(Name::Dram, &tokens), 1, "the block and those behind it are gone");
+    world.finish(grant.lease);
+    world.settle();
+    assert_eq!((world.counters().dram_corrupt, world.run(Name::Dram, &tokens)), (1, 3));
+}
+
+#[test]
 fn a_second_request_joins_the_fetch_and_the_last_to_leave_cancels_it() {
     let mut world = World::new(Setup::default());
     let (first, op) = fetching(&mut world, 100);

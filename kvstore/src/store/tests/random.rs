@@ -8,7 +8,7 @@ use proptest::strategy::ValueTree;
 use protocol::block::{BlockClass, Claim, ContentDigest};
 use protocol::hash::Token;
 use protocol::id::{SessionId, TenantId};
-use protocol::op::{OpId, ReadId};
+use protocol::op::{Copied, OpId, ReadId};
 use protocol::plan::Source;
 use protocol::prompt::RangeClaim;
 use protocol::time::Span;
@@ -95,7 +95,7 @@ impl Run {
                 In::Engine(engine, EngineEvent::Sealed { lease, index: 0, tokens: Vec::new() })
             }
             5 => In::Engine(EngineId(9), EngineEvent::Exported { op, digest }),
-            _ => In::Engine(EngineId(9), EngineEvent::Imported { op, used: true }),
+            _ => In::Engine(EngineId(9), EngineEvent::Imported { op, copied: Copied::Used }),
         };
         self.world.give(input);
     }

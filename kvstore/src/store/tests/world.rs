@@ -7,7 +7,7 @@ use protocol::block::{ContentDigest, SignedDigest};
 pub(crate) use protocol::event::Holder;
 use protocol::hash::{RoutingKey, Token};
 use protocol::id::{NodeId, TenantId};
-use protocol::op::{EngineOp, FetchOp, Fetched, Grant, OpId, ReadId, Readable};
+use protocol::op::{Copied, EngineOp, FetchOp, Fetched, Grant, OpId, ReadId, Readable};
 use protocol::plan::Source;
 use protocol::prompt::{RangeClaim, Refusal};
 use protocol::time::Span;
@@ -319,7 +319,8 @@ impl World {
         self.give(In::Engine(engine, event))
     }
 
-    /// Performs one pending engine operation; `fine` false fails a copy to DRAM.
+    /// Performs one pending engine operation; `fine` false fails a copy to DRAM, and finds that the
+    /// bytes of a copy from DRAM have changed.
     pub(crate) fn perform(&mut self, pick: usize, fine: bool) {
         if self.engine_ops.is_empty() {
             return;
@@ -333,8 +334,9 @@ impl World {
                 let digest = fine.then(|| ContentDigest::of(&content.0.to_le_bytes()));
                 EngineEvent::Exported { op, digest }
             }
-            EngineOp::Import { op, lease, index, to, from } => {
+            EngineOp::Import { op, lease, index, to, from, digest } => {
                 let content = self.dram.read(from).expect("an import without bytes");
+                assert_eq!(digest, ContentDigest::of(&content.0.to_le_bytes()));
                 let block = self.seqs.get_mut(&lease).map(|seq| {
                     let name = self.key.chain(&[], &seq.tokens);
                     let granules = self.size / GRANULE;
@@ -342,12 +344,19 @@ impl World {
                     assert_eq!(content, want, "wrong bytes are imported");
                     &mut seq.blocks[index as usize]
                 });
-                let used = block.as_ref().is_some_and(|block| **block == Blk::Arriving);
-                if let Some(block) = block.filter(|_| used) {
-                    *block = Blk::Filled;
-                    memory.write(to, Some(content));
-                }
-                EngineEvent::Imported { op, used }
+                let copied = match block {
+                    Some(block) if *block == Blk::Arriving && fine => {
+                        *block = Blk::Filled;
+                        memory.write(to, Some(content));
+                        Copied::Used
+                    }
+                    Some(block) if *block == Blk::Arriving => {
+                        *block = Blk::Todo;
+                        Copied::Corrupt
+                    }
+                    _ => Copied::Unused,
+                };
+                EngineEvent::Imported { op, copied }
             }
             other => panic!("{other:?} wants no answer"),
         };

@@ -1,8 +1,9 @@
 //! The bytes of mock blocks in the node's DRAM slots.
 
 use kernels::{Pool, PoolError};
-use mock::Pattern;
+use mock::{In, Pattern};
 use protocol::block::{ContentDigest, SlotRef};
+use protocol::op::OpId;
 use std::sync::Arc;
 
 /// Fills a slot with a block of `bytes` bytes; `None` when it could not be taken for writing.
@@ -20,11 +21,24 @@ pub(super) fn write(
     Some(ContentDigest::of(into))
 }
 
-/// Looks at a slot; `None` when it could not be taken for reading.
-pub(super) fn read(dram: &Arc<Pool>, from: SlotRef, bytes: usize) -> Option<Option<Pattern>> {
+/// Looks at a slot that should hold the bytes of `digest`: the answer to [`mock::Out::Read`].
+pub(super) fn read(
+    dram: &Arc<Pool>,
+    op: OpId,
+    from: SlotRef,
+    digest: &ContentDigest,
+    bytes: usize,
+) -> In {
     let taken = dram.reader(from.slot.0, from.generation.0);
-    let reader = taken.inspect_err(|error| refused("imported", *error)).ok()?;
-    Some(reader.get(..bytes).and_then(Pattern::recognise))
+    let taken = taken.inspect_err(|error| refused("imported", *error));
+    match taken.as_ref().ok().and_then(|reader| reader.get(..bytes)) {
+        None => In::Unreadable(op),
+        Some(block) if ContentDigest::of(block) != *digest => {
+            tracing::error!("a block in DRAM has changed: this machine's memory fails");
+            In::Corrupt(op)
+        }
+        Some(block) => In::Read { op, pattern: Pattern::recognise(block) },
+    }
 }
 
 fn refused(what: &str, error: PoolError) {

@@ -207,11 +207,8 @@ impl Worker {
                 let digest = bytes::write(&self.dram, to, pattern, self.block_bytes);
                 answers.push_back(In::Written { op, digest });
             }
-            Out::Read { op, from } => {
-                answers.push_back(match bytes::read(&self.dram, from, self.block_bytes) {
-                    Some(pattern) => In::Read { op, pattern },
-                    None => In::Unreadable(op),
-                });
+            Out::Read { op, from, digest } => {
+                answers.push_back(bytes::read(&self.dram, op, from, &digest, self.block_bytes));
             }
         }
     }

@@ -2,29 +2,31 @@
 
 use super::{Export, Worker};
 use protocol::block::{ContentDigest, SlotRef};
-use protocol::op::{EngineEvent, LeaseId};
+use protocol::op::{Copied, EngineEvent, LeaseId};
 
 /// Exports per step, so that a long list of them does not hold up decoding.
 const EXPORTS_PER_STEP: usize = 8;
 
 impl Worker {
-    /// Copies a block in, unless its sequence computes it already or has ended; tells whether it
-    /// did. A copy that comes before its job is noted for it.
+    /// Copies a block in, unless its sequence computes it already or has ended; tells what became of
+    /// it. A copy that comes before its job is noted for it.
     pub(super) fn import(
         &mut self,
         lease: LeaseId,
         index: u32,
         to: SlotRef,
         from: SlotRef,
-    ) -> bool {
+        digest: ContentDigest,
+    ) -> Copied {
         let block = index as usize;
         match self.schedule.find(lease) {
-            Some(sequence) if !sequence.importable(block, to) => return false,
+            Some(sequence) if !sequence.importable(block, to) => return Copied::Unused,
             Some(_) => {}
-            None if self.early.notes(lease).is_none() => return false,
+            None if self.early.notes(lease).is_none() => return Copied::Unused,
             None => {}
         }
-        let copied = self.copy_in(to, from);
+        let outcome = self.copy_in(to, from, digest);
+        let copied = outcome == Copied::Used;
         match self.schedule.find(lease) {
             Some(sequence) if copied => sequence.imported(block),
             // Nobody will bring it now.
@@ -38,16 +40,25 @@ impl Worker {
                 }
             }
         }
-        copied
+        outcome
     }
 
-    fn copy_in(&mut self, to: SlotRef, from: SlotRef) -> bool {
-        match self.dram.reader(from.slot.0, from.generation.0) {
-            Ok(bytes) => self.pool.import(to.slot.0 as usize, &bytes),
+    /// The bytes are looked at every time: what they would change is every answer that uses them.
+    fn copy_in(&mut self, to: SlotRef, from: SlotRef, digest: ContentDigest) -> Copied {
+        let bytes = match self.dram.reader(from.slot.0, from.generation.0) {
+            Ok(bytes) => bytes,
             Err(error) => {
                 tracing::debug!(%error, "a block cannot be imported");
-                false
+                return Copied::Unused;
             }
+        };
+        match bytes.get(..self.pool.block_bytes()) {
+            Some(block) if ContentDigest::of(block) != digest => {
+                tracing::error!("a block in DRAM has changed: this machine's memory fails");
+                Copied::Corrupt
+            }
+            Some(_) if self.pool.import(to.slot.0 as usize, &bytes) => Copied::Used,
+            _ => Copied::Unused,
         }
     }
 

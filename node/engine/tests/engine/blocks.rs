@@ -1,9 +1,9 @@
 //! Blocks that come, come late, or do not come.
 
 use crate::house::{House, LATER, Reference, TINY, references};
-use protocol::block::{Generation, SlotRef};
+use protocol::block::{ContentDigest, Generation, SlotRef};
 use protocol::hash::Token;
-use protocol::op::{Arriving, ArrivingFrom, EngineEvent, EngineOp, LeaseId, OpId};
+use protocol::op::{Arriving, ArrivingFrom, Copied, EngineEvent, EngineOp, LeaseId, OpId};
 use protocol::prompt::{FinishReason, PromptSources, StreamItem};
 use protocol::time::Time;
 
@@ -111,6 +111,25 @@ fn operations_that_come_before_their_job_are_kept() {
     let Some(StreamItem::Finished(finish)) = stream.next() else { panic!("not ended") };
     assert_eq!(finish.reason, FinishReason::Cancelled);
     stream.wait_released();
+}
+
+/// Has the third block of a prompt refused because its bytes are others.
+pub(crate) fn refuses_a_changed_block(house: &House, prompt: &[Token]) {
+    let mut first = house.ask(prompt, 24).submit();
+    let expected = first.answer().tokens;
+    let (from, _) = house.export(&first.slots[..3])[2];
+    let mut ask = house.ask(prompt, 24);
+    ask.arriving = vec![awaited(2)];
+    let mut stream = ask.submit();
+    let (lease, to) = (stream.lease, stream.slots[2]);
+    let other = ContentDigest::of(b"what was there before a bit flipped");
+    assert_eq!(house.import_as(lease, 2, to, from, other), Copied::Corrupt);
+    assert_eq!(stream.answer().tokens, expected);
+}
+
+#[test]
+fn a_block_that_changed_in_dram_is_computed() {
+    refuses_a_changed_block(&House::tiny(), &long().prompt());
 }
 
 #[test]

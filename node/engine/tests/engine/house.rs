@@ -6,7 +6,7 @@ use model::Model;
 use protocol::block::{ContentDigest, Generation, SlotId, SlotRef};
 use protocol::hash::Token;
 use protocol::id::{EngineId, NodeId, RequestId};
-use protocol::op::{Arriving, EngineEvent, EngineOp, Grant, LeaseId, OpId};
+use protocol::op::{Arriving, Copied, EngineEvent, EngineOp, Grant, LeaseId, OpId};
 use protocol::prompt::{Finish, FinishReason, Limits, Refusal, Sampling, Started, StreamItem};
 use protocol::time::Time;
 use serde::Deserialize;
@@ -214,16 +214,35 @@ impl House {
         slots.iter().map(export).collect()
     }
 
-    /// Asks for an import and waits for the answer.
+    /// Asks for an import of what is in a DRAM slot and waits; whether it was used.
     pub(crate) fn import(&self, lease: LeaseId, index: u32, to: SlotRef, from: SlotRef) -> bool {
+        let bytes = self.dram.reader(from.slot.0, from.generation.0).ok();
+        let bytes = bytes.as_ref().and_then(|bytes| bytes.get(..self.block_bytes()));
+        let digest = bytes.map_or(ContentDigest([0; 32]), ContentDigest::of);
+        self.import_as(lease, index, to, from, digest) == Copied::Used
+    }
+
+    /// Asks for an import and waits for the answer.
+    pub(crate) fn import_as(
+        &self,
+        lease: LeaseId,
+        index: u32,
+        to: SlotRef,
+        from: SlotRef,
+        digest: ContentDigest,
+    ) -> Copied {
         let op = OpId(self.id());
-        self.engine().perform(EngineOp::Import { op, lease, index, to, from });
+        self.engine().perform(EngineOp::Import { op, lease, index, to, from, digest });
         self.wait(|events| {
             events.iter().find_map(|event| match event {
-                EngineEvent::Imported { op: of, used } if *of == op => Some(*used),
+                EngineEvent::Imported { op: of, copied } if *of == op => Some(*copied),
                 _ => None,
             })
         })
+    }
+
+    fn block_bytes(&self) -> usize {
+        self.engine().spec().storage.block_bytes as usize
     }
 
     /// A job with room for its whole answer.

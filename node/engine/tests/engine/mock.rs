@@ -199,3 +199,8 @@ fn it_runs_with_the_vocabulary_of_a_real_model() {
     let special = |token: &Token| TINY.tokenizer().is_special(*token);
     assert!(answer.tokens.len() == 20 && !answer.tokens.iter().any(special));
 }
+
+#[test]
+fn a_block_that_changed_in_dram_is_computed() {
+    crate::blocks::refuses_a_changed_block(&house(), &prompt(100));
+}

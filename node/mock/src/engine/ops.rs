@@ -3,7 +3,7 @@
 use super::{Engine, Import};
 use crate::sequence::Ending;
 use crate::{Out, Pattern};
-use protocol::op::{EngineEvent, EngineOp, OpId};
+use protocol::op::{Copied, EngineEvent, EngineOp, OpId};
 use protocol::time::Time;
 
 impl Engine {
@@ -24,13 +24,13 @@ impl Engine {
             return;
         }
         match op {
-            EngineOp::Import { op, lease, index, to, from } => {
+            EngineOp::Import { op, lease, index, to, from, digest } => {
                 let wanted = |s: &mut crate::sequence::Sequence| s.importable(index as usize, to);
                 if self.sequence(lease).is_some_and(wanted) {
                     self.reads.insert(op, Import { lease, index, to });
-                    out.push(Out::Read { op, from });
+                    out.push(Out::Read { op, from, digest });
                 } else {
-                    out.push(Out::Event(EngineEvent::Imported { op, used: false }));
+                    out.push(Out::Event(EngineEvent::Imported { op, copied: Copied::Unused }));
                 }
             }
             EngineOp::Export { op, from, to } => match self.slots.pattern(from) {
@@ -68,34 +68,34 @@ impl Engine {
     /// Answers an operation that nobody will want any more.
     pub(super) fn void(&mut self, op: EngineOp, out: &mut Vec<Out>) {
         if let EngineOp::Import { op, .. } = op {
-            out.push(Out::Event(EngineEvent::Imported { op, used: false }));
+            out.push(Out::Event(EngineEvent::Imported { op, copied: Copied::Unused }));
         }
     }
 
-    /// A DRAM slot was read: what it holds (`Some(None)`: no pattern), or not at all (`None`).
+    /// A DRAM slot was read: what it holds (`None`: no pattern), or why it is not used.
     pub(super) fn import_read(
         &mut self,
         op: OpId,
-        found: Option<Option<Pattern>>,
+        found: Result<Option<Pattern>, Copied>,
         out: &mut Vec<Out>,
     ) {
         let Some(Import { lease, index, to }) = self.reads.remove(&op) else { return };
         let block = index as usize;
-        let mut used = false;
+        let mut outcome = found.err().unwrap_or(Copied::Unused);
         let mut right = true;
         let mut copied = None;
         if let Some(sequence) = self.sequence(lease) {
             match found {
-                Some(pattern) if sequence.importable(block, to) => {
+                Ok(pattern) if sequence.importable(block, to) => {
                     let pattern = pattern.unwrap_or(Pattern::TORN);
                     right = sequence.implied(block) == pattern;
                     sequence.imported(block);
                     copied = Some(pattern);
-                    used = true;
+                    outcome = Copied::Used;
                 }
-                Some(_) => {}
+                Ok(_) => {}
                 // Nobody will bring it now.
-                None => sequence.missed(block),
+                Err(_) => sequence.missed(block),
             }
         }
         if let Some(pattern) = copied {
@@ -103,6 +103,6 @@ impl Engine {
             self.stats.imported += 1;
             self.stats.wrong_bytes += u64::from(!right);
         }
-        out.push(Out::Event(EngineEvent::Imported { op, used }));
+        out.push(Out::Event(EngineEvent::Imported { op, copied: outcome }));
     }
 }

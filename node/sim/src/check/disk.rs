@@ -25,7 +25,10 @@ pub(super) struct Disks {
 
 impl Disks {
     pub(super) fn new(scenario: &Scenario) -> Self {
-        Self { honest: scenario.faults.disks_are_honest(), hosts: BTreeMap::new() }
+        let faults = &scenario.faults;
+        // What changes in DRAM before it is written is not what the disk should give back.
+        let honest = faults.disks_are_honest() && faults.dram_is_honest();
+        Self { honest, hosts: BTreeMap::new() }
     }
 
     pub(super) fn room(used: u64, limit: u64) -> Result<(), String> {

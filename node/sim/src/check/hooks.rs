@@ -211,8 +211,11 @@ impl World {
         tier.slots.free > 0 || spare > held
     }
 
-    /// What a peer may read is what its producer signed.
+    /// What a peer may read is what its producer signed, unless memory fails: the peer looks too.
     fn watch_readable(&mut self, h: usize, blocks: &[protocol::op::Readable]) {
+        if !self.scenario.faults.dram_is_honest() {
+            return;
+        }
         let Some(live) = self.hosts.get(h).and_then(|host| host.live.as_ref()) else { return };
         let wrong = blocks.iter().find(|block| {
             block.place.as_ref().is_some_and(|(slot, signed)| {

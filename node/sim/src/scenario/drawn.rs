@@ -84,5 +84,6 @@ impl Scenario {
         if self.cluster.nvme_slots > 0 && dice.share(0.15) {
             faults.disk_full_blocks = self.cluster.nvme_slots / 2;
         }
+        faults.dram_flips_per_minute = if dice.share(0.4) { 60.0 * dice.unit() } else { 0.0 };
     }
 }

@@ -64,6 +64,8 @@ pub struct Faults {
     pub disk_lost_writes: f64,
     /// Bits that flip on the disks, per minute and node (0).
     pub disk_flips_per_minute: f64,
+    /// Bits that flip in DRAM, per minute and node (0).
+    pub dram_flips_per_minute: f64,
     /// The disk is full when so many blocks are on it; 0 is never (0).
     pub disk_full_blocks: u32,
     /// Nodes whose handshake names a newer protocol version than the others speak, with the present
@@ -80,6 +82,11 @@ impl Faults {
         self.disk_misdirected == 0.0
             && self.disk_lost_writes == 0.0
             && self.disk_flips_per_minute == 0.0
+    }
+
+    /// Whether DRAM keeps what was written to it.
+    pub fn dram_is_honest(&self) -> bool {
+        self.dram_flips_per_minute == 0.0
     }
 
     /// Every kind of fault, for shrinking.
@@ -109,6 +116,7 @@ impl Faults {
             ("disk_sync_errors", |f| f.disk_sync_errors = 0.0),
             ("disk_lost_writes", |f| f.disk_lost_writes = 0.0),
             ("disk_flips", |f| f.disk_flips_per_minute = 0.0),
+            ("dram_flips", |f| f.dram_flips_per_minute = 0.0),
             ("disk_full", |f| f.disk_full_blocks = 0),
             ("newer_nodes", |f| f.newer_nodes = 0),
         ]
@@ -148,6 +156,7 @@ impl Faults {
             ("faults.rollbacks_per_minute", self.rollbacks_per_minute),
             ("faults.forgeries_per_minute", self.forgeries_per_minute),
             ("faults.disk_flips_per_minute", self.disk_flips_per_minute),
+            ("faults.dram_flips_per_minute", self.dram_flips_per_minute),
         ];
         rates.into_iter().try_for_each(|(key, rate)| within(key, rate, 0.0, 6000.0, "0 to 6000"))
     }

@@ -49,7 +49,7 @@ plants! {
     wrong_token: WrongToken;
     miscount: Miscount;
     skip_digest: SkipDigest;
-    flip_dram: FlipDram;
+    trust_dram: TrustDram;
     stale_write: StaleWrite;
     ack_unwritten: AckUnwritten;
     disk_leak: DiskLeak;

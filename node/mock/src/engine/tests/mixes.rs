@@ -10,11 +10,18 @@ enum Fate {
     Comes,
     Missed,
     Unreadable,
+    Changed,
     Never,
 }
 
 fn fate() -> impl Strategy<Value = Fate> {
-    prop_oneof![Just(Fate::Comes), Just(Fate::Missed), Just(Fate::Unreadable), Just(Fate::Never)]
+    prop_oneof![
+        Just(Fate::Comes),
+        Just(Fate::Missed),
+        Just(Fate::Unreadable),
+        Just(Fate::Changed),
+        Just(Fate::Never)
+    ]
 }
 
 proptest! {
@@ -65,6 +72,7 @@ proptest! {
             match fate {
                 Fate::Comes => { rig.import(&job, index, Dram::Holds(patterns[index as usize])); }
                 Fate::Unreadable => { rig.import(&job, index, Dram::Stale); }
+                Fate::Changed => { rig.import(&job, index, Dram::Changed); }
                 Fate::Missed => rig.input(In::Op(EngineOp::Missed { lease, index })),
                 Fate::Never => {}
             }

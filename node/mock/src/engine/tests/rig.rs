@@ -44,6 +44,7 @@ pub(crate) enum Dram {
     Holds(Pattern),
     Torn,
     Stale,
+    Changed,
 }
 
 /// What came out for a lease.
@@ -206,7 +207,14 @@ impl Rig {
         let from = SlotRef { slot: SlotId(dram), generation: Generation(0) };
         let to = job.grant.slots[index as usize];
         let lease = job.grant.lease;
-        self.input(In::Op(EngineOp::Import { op, lease, index, to, from }));
+        self.input(In::Op(EngineOp::Import {
+            op,
+            lease,
+            index,
+            to,
+            from,
+            digest: ContentDigest([0; 32]),
+        }));
         op
     }
 
@@ -270,11 +278,14 @@ impl Rig {
                     let digest = Some(ContentDigest::of(&bytes));
                     inputs.push_back(In::Written { op, digest });
                 }
-                Out::Read { op, from } => inputs.push_back(match self.dram[from.slot.0 as usize] {
-                    Dram::Holds(pattern) => In::Read { op, pattern: Some(pattern) },
-                    Dram::Torn => In::Read { op, pattern: None },
-                    Dram::Stale => In::Unreadable(op),
-                }),
+                Out::Read { op, from, .. } => {
+                    inputs.push_back(match self.dram[from.slot.0 as usize] {
+                        Dram::Holds(pattern) => In::Read { op, pattern: Some(pattern) },
+                        Dram::Torn => In::Read { op, pattern: None },
+                        Dram::Stale => In::Unreadable(op),
+                        Dram::Changed => In::Corrupt(op),
+                    });
+                }
             }
         }
     }
