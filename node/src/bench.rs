@@ -3,6 +3,7 @@
 
 use crate::cli::{BenchAgents, BenchStore};
 use crate::fault::Fault;
+use crate::print::print;
 use load::bench::{BenchOptions, bench_agents};
 
 /// Runs the arms and prints the report.
@@ -29,9 +30,9 @@ pub(crate) async fn agents(args: &BenchAgents) -> Result<(), Fault> {
     if args.json {
         let json = serde_json::to_string_pretty(&report)
             .map_err(|error| Fault::new(error, "this is a defect; please report it"))?;
-        println!("{json}");
+        print(json);
     } else {
-        println!("{}", report.table());
+        print(report.table());
     }
     Ok(())
 }
@@ -80,9 +81,9 @@ pub(crate) async fn store(args: BenchStore) -> Result<(), Fault> {
     if args.json {
         let json = serde_json::to_string_pretty(&report)
             .map_err(|error| Fault::new(error, "this is a defect; please report it"))?;
-        println!("{json}");
+        print(json);
     } else {
-        print!("{}", report.table());
+        print(report.table());
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use crate::cli::{ClientArgs, StatusArgs, TokenArgs};
 use crate::fault::Fault;
+use crate::print::print;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::time::Duration;
@@ -47,15 +48,15 @@ async fn call(args: &ClientArgs, path: &str, body: Option<Value>) -> Result<Valu
 pub(crate) async fn status(args: &StatusArgs) -> Result<(), Fault> {
     let status = call(&args.client, "/admin/v1/status", None).await?;
     if args.json {
-        println!("{status:#}");
+        print(format_args!("{status:#}"));
         return Ok(());
     }
-    println!("cluster {}", status["cluster"].as_str().unwrap_or("?"));
+    print(format_args!("cluster {}", status["cluster"].as_str().unwrap_or("?")));
     let nothing = Vec::new();
-    println!(
+    print(format_args!(
         "{:<10} {:<9} {:<28} {:>7} {:>8} {:>8} {:>8}  engines",
         "node", "state", "http", "life", "engine", "dram", "nvme"
-    );
+    ));
     for node in status["nodes"].as_array().unwrap_or(&nothing) {
         let text = |key: &str| node[key].as_str().unwrap_or("?").to_owned();
         let engines: Vec<String> = node["engines"]
@@ -73,7 +74,7 @@ pub(crate) async fn status(args: &StatusArgs) -> Result<(), Fault> {
             })
             .collect();
         let me = if node["id"] == status["self"] { "*" } else { "" };
-        println!(
+        print(format_args!(
             "{:<10} {:<9} {:<28} {:>7} {:>8} {:>8} {:>8}  {}",
             text("id").chars().take(8).collect::<String>() + me,
             text("state"),
@@ -83,19 +84,22 @@ pub(crate) async fn status(args: &StatusArgs) -> Result<(), Fault> {
             node["blocks"]["dram"],
             node["blocks"]["nvme"],
             if engines.is_empty() { "none".to_owned() } else { engines.join(", ") },
-        );
+        ));
     }
-    println!("index: {} entries, {} bytes", status["index"]["entries"], status["index"]["bytes"]);
+    print(format_args!(
+        "index: {} entries, {} bytes",
+        status["index"]["entries"], status["index"]["bytes"]
+    ));
     let nvme = &status["nvme"];
     if let Some(state) = nvme["state"].as_str() {
         let why = nvme["reason"].as_str().map_or(String::new(), |why| format!(": {why}"));
-        println!(
+        print(format_args!(
             "nvme here: {state}{why}, {} I/O, {} of {} slots, {} bytes",
             nvme["io"].as_str().unwrap_or("?"),
             nvme["blocks"],
             nvme["slots"],
             nvme["bytes"],
-        );
+        ));
     }
     Ok(())
 }
@@ -103,7 +107,7 @@ pub(crate) async fn status(args: &StatusArgs) -> Result<(), Fault> {
 /// `dynamo-node ticket`
 pub(crate) async fn ticket(args: &ClientArgs) -> Result<(), Fault> {
     let answer = call(args, "/admin/v1/ticket", None).await?;
-    println!("{}", answer["ticket"].as_str().unwrap_or_default());
+    print(format_args!("{}", answer["ticket"].as_str().unwrap_or_default()));
     Ok(())
 }
 
@@ -112,14 +116,14 @@ pub(crate) async fn token(args: &TokenArgs) -> Result<(), Fault> {
     let body = json!({ "hours": args.hours, "uses": args.uses, "issuer": args.issuer });
     let answer = call(&args.client, "/admin/v1/token", Some(body)).await?;
     crate::files::write_secret(&args.out, answer["token"].as_str().unwrap_or_default(), false)?;
-    println!("token written to {}", args.out.display());
+    print(format_args!("token written to {}", args.out.display()));
     Ok(())
 }
 
 /// `dynamo-node leave`
 pub(crate) async fn leave(args: &ClientArgs) -> Result<(), Fault> {
     call(args, "/admin/v1/leave", Some(json!({}))).await?;
-    println!("leaving");
+    print(format_args!("leaving"));
     Ok(())
 }
 
@@ -132,9 +136,9 @@ pub(crate) async fn explain(args: &ClientArgs, file: &Path, as_json: bool) -> Re
         .map_err(|error| read(format!("{} is not JSON: {error}", file.display())))?;
     let answer = call(args, "/admin/v1/route/explain", Some(body)).await?;
     if as_json {
-        println!("{answer:#}");
+        print(format_args!("{answer:#}"));
     } else {
-        println!("{}", answer["text"].as_str().unwrap_or_default());
+        print(format_args!("{}", answer["text"].as_str().unwrap_or_default()));
     }
     Ok(())
 }

@@ -23,6 +23,7 @@ mod membership;
 mod metrics;
 mod models;
 mod node;
+mod print;
 mod queue;
 mod rim;
 mod run;

@@ -2,6 +2,7 @@
 
 use crate::cli::SimArgs;
 use crate::fault::Fault;
+use crate::print::print;
 use sim::{Options, Report, Scenario, Trace, run, shrink};
 use std::io::Read;
 use std::path::Path;
@@ -27,7 +28,7 @@ pub(crate) fn simulate(args: &SimArgs) -> Result<(), Fault> {
         report.figures.insert("wall_s".into(), wall_s);
         report.figures.insert("events_per_wall_s".into(), report.events as f64 / wall_s);
         report.figures.insert("virtual_s_per_wall_s".into(), report.virtual_s / wall_s);
-        print(args, &report)?;
+        show(args, &report)?;
         if !report.is_fine() {
             bad += 1;
             explain(&scenario, &report, &options, args.trace.as_deref());
@@ -88,7 +89,7 @@ fn read_trace(path: &Path) -> Result<Trace, Fault> {
     Trace::parse(&String::from_utf8_lossy(&bytes)).map_err(wrong)
 }
 
-fn print(args: &SimArgs, report: &Report) -> Result<(), Fault> {
+fn show(args: &SimArgs, report: &Report) -> Result<(), Fault> {
     if args.json {
         let defect = |error| Fault::new(error, "this is a defect; please report it");
         // One object for one seed; for several, one line each.
@@ -96,11 +97,11 @@ fn print(args: &SimArgs, report: &Report) -> Result<(), Fault> {
             1 => serde_json::to_string_pretty(report),
             _ => serde_json::to_string(report),
         };
-        println!("{}", text.map_err(defect)?);
+        print(format_args!("{}", text.map_err(defect)?));
         return Ok(());
     }
     let figure = |name: &str| report.figures.get(name).copied().unwrap_or(0.0);
-    println!(
+    print(format_args!(
         "seed {:<6} {:>4} nodes {:>7.1} s {:>9} events  served {:>6}  TTFT p50 {:>7.1} p90 {:>8.1} ms  \
          computed {:>4.1} %  {:>6.0} s/s  digest {}  {}",
         report.seed,
@@ -114,7 +115,7 @@ fn print(args: &SimArgs, report: &Report) -> Result<(), Fault> {
         figure("virtual_s_per_wall_s"),
         report.digest.get(..8).unwrap_or_default(),
         if report.is_fine() { "fine" } else { "VIOLATED" },
-    );
+    ));
     Ok(())
 }
 

@@ -21,6 +21,7 @@ use protocol::op::EngineEvent;
 use protocol::time::Span;
 use ractor::{Actor, ActorRef};
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -302,7 +303,13 @@ pub(super) async fn run(
     node.engines_started().await;
     node.placeable().await;
     listeners.serve(&node);
-    println!("ready http://{address} node={} cluster={}", node.id, node.membership().cluster());
+    // Who started it may have stopped reading; the node goes on.
+    let _unread = writeln!(
+        std::io::stdout(),
+        "ready http://{address} node={} cluster={}",
+        node.id,
+        node.membership().cluster()
+    );
     until_stopped(&node).await;
     stop(&node, rim_task).await
 }

@@ -1,7 +1,10 @@
 //! `dynamo-node sim`: same seed, same digest, in every process.
 
 use crate::command::Bench;
+use crate::kit::binary;
 use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 
 fn digest(bench: &Bench, seed: u32) -> String {
     let ended = bench.run(&format!("sim --nodes 3 --seconds 3 --seed {seed} --json"));
@@ -41,4 +44,20 @@ fn wrong_files_and_flags_are_refused_in_words() {
         assert_eq!(ended.code, Some(2), "{flags}: {ended:?}");
         assert!(ended.stderr.contains(word), "{flags}: {ended:?}");
     }
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_ends_it_quietly() {
+    let mut child = Command::new(binary())
+        .args(["sim", "--nodes", "2", "--seconds", "1", "--seeds", "100000"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut first = String::new();
+    // The reader, and with it the pipe, is closed after a line.
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
+    assert!(first.contains("seed"), "{first}");
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!((ended.status.code(), ended.stderr.as_slice()), (Some(0), &b""[..]));
 }

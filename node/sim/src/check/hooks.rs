@@ -195,13 +195,17 @@ impl World {
     }
 
     /// Whether the tier that lost a block had one that nobody pinned or used: pins never stop
-    /// admission, so one may break where only pinned blocks are left to make room.
+    /// admission, so one may break where only pinned blocks are left to make room. Where memory has
+    /// failed, a pinned block may leave because it is no more what it was.
     fn has_spare(&self, h: usize, event: &BlockEvent) -> bool {
         let BlockEvent::Removed { holder, .. } = event else { return false };
         let Some(live) = self.hosts.get(h).and_then(|host| host.live.as_ref()) else {
             return false;
         };
         let stats = live.store.stats();
+        if stats.counters.dram_corrupt > 0 {
+            return false;
+        }
         let Some(tier) = stats.tiers.iter().find(|tier| Holder::from(tier.tier) == *holder) else {
             return false;
         };
