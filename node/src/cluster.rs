@@ -34,6 +34,10 @@ impl Cluster for View {
         Box::pin(crate::serve::serve(self.0.clone(), prompt, want))
     }
 
+    fn sealing_secret(&self, tenant: &TenantId) -> [u8; 32] {
+        self.0.tenant_secret(tenant)
+    }
+
     fn entry_node(&self) -> String {
         self.0.id.to_string()
     }

@@ -149,6 +149,12 @@ impl Node {
         Some(RoutingKey::derive(&self.model.routing, &salt))
     }
 
+    /// What only nodes of the cluster know of a tenant, to derive keys from.
+    pub(crate) fn tenant_secret(&self, tenant: &TenantId) -> [u8; 32] {
+        let root = Zeroizing::new(read(&self.membership).salt_root.1);
+        tenant_salt(&root, &tenant.0, None)
+    }
+
     /// The models that can be asked for here.
     pub(crate) fn served_models(&self) -> Vec<ServedModel> {
         vec![ServedModel {

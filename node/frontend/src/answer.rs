@@ -137,10 +137,11 @@ impl Answer {
         self.queue.extend(pieces.into_iter().map(Next::Piece));
         match step {
             Step::More | Step::Began(_) => {}
-            Step::Ended(ending) => {
+            Step::Ended(mut ending) => {
                 // The engine stops now, not when the client has read everything.
                 self.source = Source::Over;
                 self.told.total = self.elapsed();
+                ending.took = self.told.total;
                 self.told.sources = ending.usage.sources;
                 if self.extra.token_ids {
                     self.told.completion_tokens = ending.tokens.iter().map(|t| t.0).collect();

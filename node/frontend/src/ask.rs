@@ -1,4 +1,4 @@
-//! The neutral request in which both dialects meet.
+//! The neutral request in which all dialects meet.
 
 use crate::error::ApiError;
 use crate::nvext::NvExt;
@@ -83,7 +83,7 @@ pub(crate) const STOP_MAX: usize = 64;
 pub(crate) const STOP_BYTES_MAX: usize = 1024;
 
 impl SamplingAsk {
-    /// Checks ranges. Fields are named alike in both dialects.
+    /// Checks ranges. Fields are named alike in all dialects.
     pub(crate) fn checked(
         temperature: Option<f64>,
         top_p: Option<f64>,
@@ -179,7 +179,7 @@ pub(crate) fn tool_call(name: String, arguments: Value) -> Value {
     json!({ "type": "function", "function": { "name": name, "arguments": arguments } })
 }
 
-/// A tool definition: equal tools of both dialects give equal prompts.
+/// A tool definition: equal tools of all dialects give equal prompts.
 pub(crate) fn tool(name: String, description: Option<String>, parameters: Option<Value>) -> Value {
     let mut function = Map::new();
     function.insert("name".into(), name.into());

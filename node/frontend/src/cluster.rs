@@ -27,6 +27,10 @@ pub trait Cluster: Send + Sync + 'static {
     /// Places and serves a prompt. Dropping the future or the receiver cancels.
     fn serve(&self, prompt: Prompt, want: Want) -> BoxFuture<'static, Result<Served, Refusal>>;
 
+    /// A secret of the cluster for this tenant, under which clients keep sealed reasoning: the same
+    /// on all nodes and over restarts.
+    fn sealing_secret(&self, tenant: &TenantId) -> [u8; 32];
+
     /// This node, as `nvext.route` names it.
     fn entry_node(&self) -> String;
 

@@ -1,6 +1,6 @@
-//! Message content as both dialects send it: one string, or a list of typed blocks.
+//! Message content as all dialects send it: one string, or a list of typed blocks.
 //!
-//! One flat block type serves both dialects, so that an error can name the exact field; which
+//! One flat block type serves all dialects, so that an error can name the exact field; which
 //! block types may stand where is decided by each dialect.
 
 use crate::error::ApiError;

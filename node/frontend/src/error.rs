@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 /// Whose words are spoken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Dialect {
-    /// Chat Completions.
+    /// Chat Completions, Completions and Responses.
     OpenAi,
     /// Messages.
     Anthropic,
@@ -140,6 +140,15 @@ impl ApiError {
             "error": { "type": kind, "message": message },
             "request_id": request,
         })
+    }
+
+    /// The code of a failed Responses answer.
+    pub(crate) fn response_code(&self) -> &'static str {
+        match self.kind {
+            Kind::Busy => "rate_limit_exceeded",
+            Kind::Invalid | Kind::TooLong { .. } | Kind::TooLarge => "invalid_prompt",
+            _ => "server_error",
+        }
     }
 
     /// The body, also of an error event inside a stream.

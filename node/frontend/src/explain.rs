@@ -4,28 +4,25 @@ use crate::cluster::Cluster;
 use crate::prompt::cache::PrefixCache;
 use crate::prompt::client::Client;
 use crate::prompt::{self, Who};
+use crate::seal::Seal;
 use crate::server::resolve;
-use crate::{anthropic, openai};
+use crate::server::speech::Endpoint;
 use protocol::id::{RequestId, TenantId};
 use protocol::prompt::Prompt;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// Reads a Chat Completions or Messages body as its endpoint would, and makes its prompt. A body
-/// with a top-level `system` is taken for a Messages body.
+/// Reads a body as its endpoint would, and makes its prompt. A body with `input` is taken for one of
+/// Responses, one with a top-level `system` for one of Messages, others for Chat Completions.
 ///
 /// # Errors
 /// What the endpoint would answer, in words.
 pub async fn prompt_of(cluster: Arc<dyn Cluster>, body: Value) -> Result<Prompt, String> {
     let work = move || {
         let bytes = body.to_string().into_bytes();
-        let ask = if body.get("system").is_some() {
-            anthropic::request::read(&bytes)
-        } else {
-            openai::request::read(&bytes)
-        };
-        let ask = ask.map_err(|error| error.message)?;
         let tenant = TenantId::local();
+        let seal = || Seal::new(&cluster.sealing_secret(&tenant));
+        let (ask, _) = Endpoint::guess(&body).read(&bytes, seal).map_err(|error| error.message)?;
         let (served, key) =
             resolve(cluster.as_ref(), &ask, &tenant).map_err(|error| error.message)?;
         let who = Who { id: RequestId(cluster.fresh_id()), tenant, session: None, seed: 0 };

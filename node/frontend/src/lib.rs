@@ -2,26 +2,28 @@
 //! I/O: HTTP dialects to [`protocol::prompt::Prompt`] and its stream back; detokenising, stop
 //! strings, tool calls, reasoning.
 //!
-//! Two dialects (Chat Completions, Messages) meet in one neutral request (`ask::Ask`) and one
-//! neutral stream (`stream::Piece`); a dialect is a pair of pure functions around them, so that
-//! streaming and unary answers are made of the same pieces. Where a request runs is behind
+//! Three dialects (Chat Completions, Responses, Messages) meet in one neutral request (`ask::Ask`)
+//! and one neutral stream (`stream::Piece`); a dialect is a pair of pure functions around them, so
+//! that streaming and unary answers are made of the same pieces. Where a request runs is behind
 //! [`Cluster`], the only thing this crate knows of the node.
 //!
 //! Invariants: dropping a response drops the cluster's channel, which cancels; every stream ends
 //! with its dialect's end or error event; `cache_control`, ids and metadata never reach a prompt.
 
 mod answer;
-mod anthropic;
 mod ask;
+mod chat;
 mod cluster;
 mod content;
 mod error;
 mod explain;
 mod json;
 mod markup;
+mod messages;
 mod nvext;
-mod openai;
 mod prompt;
+mod responses;
+mod seal;
 mod server;
 mod sse;
 mod stop;

@@ -1,6 +1,7 @@
 //! The HTTP surface: paths to handlers, bodies to answers.
 
 mod models;
+pub(crate) mod speech;
 
 use crate::answer::{Answer, Next};
 use crate::ask::Ask;
@@ -9,8 +10,9 @@ use crate::error::{ApiError, Dialect, Kind};
 use crate::prompt::cache::PrefixCache;
 use crate::prompt::client::Client;
 use crate::prompt::{self, Prepared, Who};
+use crate::seal::Seal;
+use crate::sse;
 use crate::stream::{Ending, Piece, Translator};
-use crate::{anthropic, openai, sse};
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
@@ -22,6 +24,7 @@ use protocol::hash::{ClientSalt, RoutingKey};
 use protocol::id::{RequestId, SessionId, TenantId};
 use protocol::prompt::Refusal;
 use serde_json::{Value, json};
+use speech::{Endpoint, Speech, Style};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
@@ -80,8 +83,10 @@ pub fn router(cluster: Arc<dyn Cluster>, limits: Limits) -> axum::Router {
         .route("/v1/models", get(models::list))
         .route("/v1/models/{*id}", get(models::one))
         .route("/v1/chat/completions", post(chat))
+        .route("/v1/responses", post(responses))
+        .route("/v1/responses/input_tokens", post(count_responses))
         .route("/v1/messages", post(messages))
-        .route("/v1/messages/count_tokens", post(count_tokens))
+        .route("/v1/messages/count_tokens", post(count_messages))
         .method_not_allowed_fallback(no_method)
         .fallback(no_path)
         .layer(tower_http::catch_panic::CatchPanicLayer::new())
@@ -125,35 +130,60 @@ async fn health(State(app): State<Arc<App>>) -> Response {
     }
 }
 
-async fn chat(State(app): State<Arc<App>>, headers: HeaderMap, body: Body) -> Response {
-    let id = app.request();
-    let answer = app.generate(Dialect::OpenAi, &id, &headers, body).await;
-    let answer = answer.unwrap_or_else(|e| e.response(Dialect::OpenAi, &id.to_string()));
-    finish(&id, answer)
+async fn chat(app: State<Arc<App>>, headers: HeaderMap, body: Body) -> Response {
+    serve(app, Endpoint::Chat, headers, body).await
 }
 
-async fn messages(State(app): State<Arc<App>>, headers: HeaderMap, body: Body) -> Response {
-    let id = app.request();
-    let answer = app.generate(Dialect::Anthropic, &id, &headers, body).await;
-    let answer = answer.unwrap_or_else(|e| e.response(Dialect::Anthropic, &id.to_string()));
-    finish(&id, answer)
+async fn messages(app: State<Arc<App>>, headers: HeaderMap, body: Body) -> Response {
+    serve(app, Endpoint::Messages, headers, body).await
 }
 
-async fn count_tokens(State(app): State<Arc<App>>, body: Body) -> Response {
+async fn responses(app: State<Arc<App>>, headers: HeaderMap, body: Body) -> Response {
+    serve(app, Endpoint::Responses, headers, body).await
+}
+
+async fn serve(
+    State(app): State<Arc<App>>,
+    endpoint: Endpoint,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
+    let id = app.request();
+    let answer = app.generate(endpoint, &id, &headers, body).await;
+    finish(&id, answer.unwrap_or_else(|e| e.response(endpoint.dialect(), &id.to_string())))
+}
+
+async fn count_messages(app: State<Arc<App>>, body: Body) -> Response {
+    count(app, Endpoint::Messages, body, |n| json!({ "input_tokens": n })).await
+}
+
+async fn count_responses(app: State<Arc<App>>, body: Body) -> Response {
+    let object = "response.input_tokens";
+    count(app, Endpoint::Responses, body, |n| json!({ "object": object, "input_tokens": n })).await
+}
+
+/// Counts a prompt's tokens without serving it.
+async fn count(
+    State(app): State<Arc<App>>,
+    endpoint: Endpoint,
+    body: Body,
+    shape: impl FnOnce(usize) -> Value,
+) -> Response {
     let id = app.request();
     let count = async {
         let body = read_body(body, app.limits.body_bytes).await?;
         let task = app.clone();
         app.prepared(body.len(), move |client| {
-            let ask = anthropic::request::read(&body)?;
-            let (served, key) = task.resolve(&ask, &TenantId::local())?;
+            let tenant = TenantId::local();
+            let (ask, _) = endpoint.read(&body, || task.seal(&tenant))?;
+            let (served, key) = task.resolve(&ask, &tenant)?;
             prompt::count(&ask, &served, &key, &task.cache, client)
         })
         .await
     };
     let response = match count.await {
-        Ok(tokens) => json_response(&json!({ "input_tokens": tokens })),
-        Err(error) => error.response(Dialect::Anthropic, &id.to_string()),
+        Ok(tokens) => json_response(&shape(tokens)),
+        Err(error) => error.response(endpoint.dialect(), &id.to_string()),
     };
     finish(&id, response)
 }
@@ -161,6 +191,7 @@ async fn count_tokens(State(app): State<Arc<App>>, body: Body) -> Response {
 /// A request that is read, rendered, tokenised and hashed.
 struct Ready {
     ask: Ask,
+    style: Style,
     served: ServedModel,
     prepared: Prepared,
 }
@@ -190,6 +221,10 @@ pub(crate) fn resolve(
 impl App {
     fn request(&self) -> RequestId {
         RequestId(self.cluster.fresh_id())
+    }
+
+    fn seal(&self, tenant: &TenantId) -> Seal {
+        Seal::new(&self.cluster.sealing_secret(tenant))
     }
 
     fn resolve(&self, ask: &Ask, tenant: &TenantId) -> Result<(ServedModel, RoutingKey), ApiError> {
@@ -222,7 +257,7 @@ impl App {
 
     async fn generate(
         self: &Arc<Self>,
-        dialect: Dialect,
+        endpoint: Endpoint,
         id: &RequestId,
         headers: &HeaderMap,
         body: Body,
@@ -238,13 +273,10 @@ impl App {
         let app = self.clone();
         let ready = self
             .prepared(body.len(), move |client| {
-                let ask = match dialect {
-                    Dialect::OpenAi => openai::request::read(&body)?,
-                    Dialect::Anthropic => anthropic::request::read(&body)?,
-                };
+                let (ask, style) = endpoint.read(&body, || app.seal(&who.tenant))?;
                 let (served, key) = app.resolve(&ask, &who.tenant)?;
                 let prepared = prompt::prepare(&ask, who, &served, &key, &app.cache, client)?;
-                Ok(Ready { ask, served, prepared })
+                Ok(Ready { ask, style, served, prepared })
             })
             .await?;
         tracing::debug!(
@@ -254,17 +286,16 @@ impl App {
             stream = ready.ask.stream,
             "serving"
         );
-        self.answer(dialect, id, ready, arrived).await
+        self.answer(id, ready, arrived).await
     }
 
     async fn answer(
         &self,
-        dialect: Dialect,
         id: &RequestId,
         ready: Ready,
         arrived: Instant,
     ) -> Result<Response, ApiError> {
-        let Ready { ask, served, prepared } = ready;
+        let Ready { ask, style, served, prepared } = ready;
         let extra = ask.nvext.extra;
         let want = Want {
             stream: ask.stream,
@@ -272,15 +303,13 @@ impl App {
             route: extra.route,
             target: ask.nvext.target,
         };
+        let prompt = prepared.shape.prompt_tokens;
         let translator = Translator::new(served.model.tokenizer(), prepared.shape);
         let mut answer =
             Answer::new(&self.cluster, prepared.prompt, want, translator, extra, arrived);
-        let speech = Speech {
-            dialect,
-            request: id.to_string(),
-            model: ask.model.unwrap_or(served.name),
-            created: self.cluster.now_unix(),
-        };
+        let model = ask.model.clone().unwrap_or(served.name);
+        let now = self.cluster.now_unix();
+        let speech = Speech::new(style, &ask, id.to_string(), model, now, prompt);
         if !ask.stream {
             let (pieces, ending, nvext) = collect(&mut answer).await?;
             return Ok(json_response(&speech.body(&pieces, &ending, nvext)));
@@ -288,45 +317,7 @@ impl App {
         if let Ok(first) = tokio::time::timeout(self.limits.commit_after, answer.first()).await {
             first?;
         }
-        Ok(sse::response(answer, speech.writer(ask.include_usage), self.limits.heartbeat))
-    }
-}
-
-/// One answer's dialect and frame.
-struct Speech {
-    dialect: Dialect,
-    request: String,
-    model: String,
-    created: u64,
-}
-
-impl Speech {
-    fn body(self, pieces: &[Piece], ending: &Ending, nvext: Option<Value>) -> Value {
-        let Self { dialect, request, model, created } = self;
-        match dialect {
-            Dialect::OpenAi => {
-                let frame = openai::Frame { request, model, created };
-                openai::response::body(&frame, pieces, ending, nvext)
-            }
-            Dialect::Anthropic => {
-                let frame = anthropic::Frame { request, model };
-                anthropic::response::body(&frame, pieces, ending, nvext)
-            }
-        }
-    }
-
-    fn writer(self, include_usage: bool) -> Box<dyn sse::Writer> {
-        let Self { dialect, request, model, created } = self;
-        match dialect {
-            Dialect::OpenAi => {
-                let frame = openai::Frame { request, model, created };
-                Box::new(openai::stream::ChatWriter::new(frame, include_usage))
-            }
-            Dialect::Anthropic => {
-                let frame = anthropic::Frame { request, model };
-                Box::new(anthropic::stream::MessagesWriter::new(frame))
-            }
-        }
+        Ok(sse::response(answer, speech.writer(), self.limits.heartbeat))
     }
 }
 
@@ -382,7 +373,7 @@ fn json_response(value: &Value) -> Response {
     response
 }
 
-/// Names the request in the headers of both dialects.
+/// Names the request in the headers of all dialects.
 fn finish(id: &RequestId, mut response: Response) -> Response {
     if let Ok(value) = HeaderValue::from_str(&id.to_string()) {
         response.headers_mut().insert("request-id", value.clone());

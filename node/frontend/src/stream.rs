@@ -9,8 +9,9 @@ use crate::tools;
 use model::{DecodeStream, Tokenizer};
 use protocol::hash::Token;
 use protocol::prompt::{FinishReason, PromptSources, Refusal, Started, StreamItem};
+use protocol::time::Span;
 
-/// A piece of an answer; both dialects and both forms (stream and unary) are made of these.
+/// A piece of an answer; all dialects and both forms (stream and unary) are made of these.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Piece {
     Text(String),
@@ -34,6 +35,8 @@ pub(crate) struct Ending {
     pub(crate) usage: Usage,
     /// Ids of the generated tokens, the stop token left out.
     pub(crate) tokens: Vec<Token>,
+    /// Since the request arrived; set by whoever has a clock.
+    pub(crate) took: Span,
 }
 
 /// Why an answer ended.
@@ -199,7 +202,8 @@ impl Translator {
     }
 
     fn ended(&mut self, reason: Reason) -> Step {
-        Step::Ended(Ending { reason, usage: self.usage, tokens: std::mem::take(&mut self.tokens) })
+        let tokens = std::mem::take(&mut self.tokens);
+        Step::Ended(Ending { reason, usage: self.usage, tokens, took: Span(0) })
     }
 }
 

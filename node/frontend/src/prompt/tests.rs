@@ -2,7 +2,7 @@ use super::*;
 use crate::ask::Pin;
 use crate::prompt::client::Client;
 use crate::testing::{key, served, tokens};
-use crate::{anthropic, openai};
+use crate::{chat, messages};
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -19,11 +19,11 @@ fn prepared(ask: &Ask) -> Prepared {
 }
 
 fn messages(body: Value) -> Ask {
-    anthropic::request::read(body.to_string().as_bytes()).unwrap()
+    messages::request::read(body.to_string().as_bytes()).unwrap()
 }
 
 fn chat(body: Value) -> Ask {
-    openai::request::read(body.to_string().as_bytes()).unwrap()
+    chat::request::read(body.to_string().as_bytes()).unwrap()
 }
 
 fn text(ask: &Ask) -> String {

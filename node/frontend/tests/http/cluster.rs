@@ -184,6 +184,10 @@ impl Cluster for Fake {
         async { Ok(served(receiver)) }.boxed()
     }
 
+    fn sealing_secret(&self, _: &TenantId) -> [u8; 32] {
+        [3; 32]
+    }
+
     fn entry_node(&self) -> String {
         "entry".into()
     }
@@ -245,3 +249,4 @@ pub(crate) async fn post(script: Script, path: &str, body: &Value) -> Reply {
 
 pub(crate) const CHAT: &str = "/v1/chat/completions";
 pub(crate) const MESSAGES: &str = "/v1/messages";
+pub(crate) const RESPONSES: &str = "/v1/responses";

@@ -1,6 +1,6 @@
 //! Wrong requests, refusals: the right status, in the words of the dialect, naming the place.
 
-use crate::cluster::{CHAT, Fake, MESSAGES, Script, post, posted, request, say};
+use crate::cluster::{CHAT, Fake, MESSAGES, RESPONSES, Script, post, posted, request, say};
 use frontend::Limits;
 use protocol::prompt::Refusal;
 use protocol::time::Span;
@@ -22,7 +22,7 @@ async fn check(path: &str, rows: &str) {
         let reply = post(say("ok"), path, &body).await;
         assert_eq!(reply.status.as_str(), status, "{body}: {}", reply.text);
         let error = reply.json();
-        if path == CHAT {
+        if !path.starts_with(MESSAGES) {
             assert!(error["error"].get("code").is_some(), "{error}");
         } else {
             assert_eq!(error["type"], "error");
@@ -99,8 +99,41 @@ async fn wrong_messages_requests() {
 }
 
 #[tokio::test]
+async fn wrong_responses_requests() {
+    let rows = r#"
+400 | input: missing field | {}
+400 | input: at least one | {"input": []}
+400 | input: expected a string or a list | {"input": 5}
+400 | input[0]: expected an object | {"input": [5]}
+400 | input[0].role: missing | {"input": [{"content": "x"}]}
+400 | input[0].role: `king` | {"input": [{"role": "king", "content": "x"}]}
+400 | input[0].content: missing | {"input": [{"role": "user"}]}
+400 | input[0].content: invalid type | {"input": [{"role": "user", "content": 5}]}
+400 | input[0].content[0]: this model reads text only | {"input": [{"role": "user", "content": [{"type": "input_image"}]}]}
+400 | input[1].output: missing | {"input": [{"type": "function_call", "name": "w"}, {"type": "function_call_output"}]}
+400 | input[0].name: missing | {"input": [{"type": "function_call"}]}
+400 | input[0].type: items are not kept | {"input": [{"type": "item_reference", "id": "x"}]}
+400 | input[0].type: `dream` | {"input": [{"type": "dream"}]}
+400 | previous_response_id: responses are not kept | {"input": "x", "previous_response_id": "resp_1"}
+400 | conversation: conversations are not kept | {"input": "x", "conversation": "c"}
+400 | background: | {"input": "x", "background": true}
+400 | max_output_tokens: must be at least 1 | {"input": "x", "max_output_tokens": 0}
+400 | text.format: `json_schema` | {"input": "x", "text": {"format": {"type": "json_schema"}}}
+400 | tool_choice: `maybe` | {"input": "x", "tool_choice": "maybe"}
+400 | tool_choice: no tool is named `w` | {"input": "x", "tool_choice": {"type": "function", "name": "w"}}
+400 | tool_choice.type: tools of type `web_search` | {"input": "x", "tool_choice": {"type": "web_search"}}
+400 | tools[0].type: missing | {"input": "x", "tools": [{"name": "w"}]}
+400 | tools[0].tools[0].name: missing | {"input": "x", "tools": [{"type": "namespace", "name": "n", "tools": [{"type": "function"}]}]}
+400 | `agent_hints`? | {"input": "x", "nvext": {"agent_hint": {}}}
+404 | served models: tiny | {"input": "x", "model": "gpt"}
+"#;
+    check(RESPONSES, rows).await;
+    check("/v1/responses/input_tokens", "400 | input: missing | {}").await;
+}
+
+#[tokio::test]
 async fn broken_and_huge_bodies() {
-    for path in [CHAT, MESSAGES, "/v1/messages/count_tokens"] {
+    for path in [CHAT, MESSAGES, RESPONSES, "/v1/messages/count_tokens"] {
         let fake = Arc::new(Fake::new(say("ok")));
         let body = posted(path, "{\"messages\": [\n  {]}");
         let reply = request(fake.clone(), Limits::default(), body).await;

@@ -1,6 +1,6 @@
 //! Foreign bytes: every body gets an answer, and none is a server error.
 
-use crate::cluster::{CHAT, Fake, MESSAGES, posted, request, say};
+use crate::cluster::{CHAT, Fake, MESSAGES, RESPONSES, posted, request, say};
 use frontend::Limits;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ fn runtime() -> tokio::runtime::Runtime {
 fn random_bytes_are_a_bad_request() {
     let runtime = runtime();
     bolero::check!().with_iterations(300).with_max_len(256).for_each(|bytes: &[u8]| {
-        for path in [CHAT, MESSAGES] {
+        for path in [CHAT, MESSAGES, RESPONSES] {
             let status = status_of(&runtime, path, bytes.to_vec());
             assert!(matches!(status, 200 | 400 | 404), "{status}");
         }
@@ -97,8 +97,31 @@ fn odd_values_are_a_bad_request_at_worst() {
         "tools": [{"name": "w", "input_schema": {"type": "object"}}],
         "tool_choice": {"type": "auto"}, "stop_sequences": ["q"],
     });
+    let responses = json!({
+        "model": "tiny", "instructions": "s", "max_output_tokens": 5,
+        "input": [
+            {"role": "user", "content": [{"type": "input_text", "text": "hi"}]},
+            {"type": "reasoning", "summary": [{"type": "summary_text", "text": "t"}],
+                "encrypted_content": "dn1.AA"},
+            {"type": "message", "role": "assistant",
+                "content": [{"type": "output_text", "text": "x"}]},
+            {"type": "function_call", "call_id": "c", "name": "w", "namespace": "n",
+                "arguments": "{}"},
+            {"type": "function_call_output", "call_id": "c", "output": "ok"},
+            {"type": "custom_tool_call", "call_id": "d", "name": "p", "input": "i"},
+            {"type": "custom_tool_call_output", "call_id": "d",
+                "output": [{"type": "input_text", "text": "ok"}]},
+        ],
+        "tools": [
+            {"type": "function", "name": "w", "parameters": {"a": 1}, "strict": true},
+            {"type": "namespace", "name": "n", "tools": [{"type": "function", "name": "w"}]},
+            {"type": "custom", "name": "p"}, {"type": "web_search"},
+        ],
+        "tool_choice": {"type": "function", "name": "w"}, "include": ["reasoning.encrypted_content"],
+        "reasoning": {"effort": "low"}, "text": {"format": {"type": "text"}}, "metadata": {},
+    });
     bolero::check!().with_iterations(400).with_max_len(16).for_each(|bytes: &[u8]| {
-        for (path, good) in [(CHAT, &chat), (MESSAGES, &messages)] {
+        for (path, good) in [(CHAT, &chat), (MESSAGES, &messages), (RESPONSES, &responses)] {
             let mut body = good.clone();
             mutate(&mut body, bytes.iter().copied());
             let text = body.to_string();

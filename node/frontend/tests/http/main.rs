@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)] // a test
 #![allow(clippy::disallowed_methods)] // spawns its cluster
-//! The HTTP surface over a scripted cluster: both dialects, streams, errors, disconnects.
+//! The HTTP surface over a scripted cluster: all dialects, streams, errors, disconnects.
 
 mod chat;
 mod cluster;
@@ -10,5 +10,6 @@ mod fuzz;
 mod messages;
 mod models;
 mod recorded;
+mod responses;
 mod sse;
 mod streams;

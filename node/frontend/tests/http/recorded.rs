@@ -2,7 +2,7 @@
 //! understood, and each call's prompt begins with the one before it.
 
 use crate::cluster::{Fake, posted, request, say};
-use crate::sse::{chat_body, message_body};
+use crate::sse::{chat_body, message_body, response_body};
 use frontend::Limits;
 use protocol::hash::Token;
 use serde_json::Value;
@@ -16,11 +16,13 @@ fn recorded(name: &str) -> Value {
 
 #[tokio::test]
 async fn recorded_conversations_are_served_and_share_their_prefix() {
-    let conversations: [&[&str]; 4] = [
+    let conversations: [&[&str]; 6] = [
         &["cc-loop-007", "cc-loop-008", "cc-loop-009"],
         &["opencode-chat-001", "opencode-chat-002", "opencode-chat-003"],
         &["pi-msg-001", "pi-msg-002", "pi-msg-003"],
         &["langchain-openai-001", "langchain-openai-002"],
+        &["codex-s1-001", "codex-s1-002", "codex-s1-003"],
+        &["opencode-resp-002", "opencode-resp-003", "opencode-resp-004"],
     ];
     for conversation in conversations {
         let fake = Arc::new(Fake {
@@ -41,11 +43,17 @@ async fn recorded_conversations_are_served_and_share_their_prefix() {
             assert_eq!(reply.status, 200, "{name}: {}", reply.text);
             if path.starts_with("/v1/messages") {
                 assert_eq!(message_body(&reply.text)["stop_reason"], "end_turn");
+            } else if path == "/v1/responses" {
+                let response = match call["body"]["stream"] == true {
+                    true => response_body(&reply.text),
+                    false => reply.json(),
+                };
+                assert_eq!(response["status"], "completed");
             } else {
                 assert_eq!(chat_body(&reply.text)["finish_reason"], "stop");
             }
             let (prompt, want) = fake.prompts.lock().unwrap().pop().unwrap();
-            assert!(want.stream);
+            assert_eq!(want.stream, call["body"]["stream"] == true);
             assert!(prompt.tokens.starts_with(&before), "{name} begins with the call before it");
             assert_eq!(prompt.prefix.len(), prompt.tokens.len() / protocol::hash::GRANULE);
             before = prompt.tokens;

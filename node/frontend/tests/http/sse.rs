@@ -150,3 +150,63 @@ fn delta(data: &Value, blocks: &mut [Value], open: &mut (usize, String)) {
     };
     block[to] = json!(format!("{}{}", block[to].as_str().unwrap(), delta[from].as_str().unwrap()));
 }
+
+/// A Responses stream as the unary body it stands for: the object of its last event, whose items
+/// are those that the events before it built.
+pub(crate) fn response_body(text: &str) -> Value {
+    let mut items: Vec<Value> = Vec::new();
+    // What came in deltas for the open item.
+    let mut open: Option<String> = None;
+    let mut last = Value::Null;
+    for (sequence, (name, data)) in events(text).into_iter().enumerate() {
+        assert!(last.is_null(), "nothing follows the end");
+        let data = parsed(&data);
+        assert_eq!(data["type"], name.as_str(), "the event's name is its type");
+        assert_eq!(data["sequence_number"], sequence);
+        match name.as_str() {
+            "response.created" => assert_eq!(sequence, 0),
+            "response.in_progress" => assert_eq!(data["response"]["status"], "in_progress"),
+            "response.output_item.added" => {
+                assert!(open.is_none(), "one item at a time");
+                assert_eq!(data["output_index"], items.len());
+                items.push(data["item"].clone());
+                open = Some(String::new());
+            }
+            "response.output_item.done" => {
+                let told = open.take().unwrap();
+                let item = &data["item"];
+                let before = items.last().unwrap();
+                assert_eq!((&item["id"], &item["type"]), (&before["id"], &before["type"]));
+                let whole = match item["type"].as_str().unwrap() {
+                    "message" => &item["content"][0]["text"],
+                    "reasoning" => &item["summary"][0]["text"],
+                    "function_call" => &item["arguments"],
+                    _ => &item["input"],
+                };
+                assert_eq!(whole, told.as_str());
+                *items.last_mut().unwrap() = item.clone();
+            }
+            "response.completed" | "response.incomplete" | "response.failed" => {
+                assert!(open.is_none());
+                last = data["response"].clone();
+                assert_eq!(name, format!("response.{}", last["status"].as_str().unwrap()));
+            }
+            _ => {
+                let at = items.len() - 1;
+                assert_eq!(data["output_index"], at, "{name}");
+                assert_eq!(data["item_id"], items[at]["id"], "{name}");
+                let told = open.as_mut().unwrap();
+                if name.ends_with(".delta") {
+                    told.push_str(data["delta"].as_str().unwrap());
+                }
+                for whole in ["text", "arguments", "input"] {
+                    if let Some(whole) = data.get(whole) {
+                        assert_eq!(whole, told.as_str(), "{name}");
+                    }
+                }
+            }
+        }
+    }
+    assert_eq!(last["output"], json!(items));
+    last
+}

@@ -1,7 +1,7 @@
 //! A stream and a whole answer are the same answer; silence is filled; slow readers hold nothing.
 
-use crate::cluster::{CHAT, Fake, MESSAGES, Script, post, posted, say};
-use crate::sse::{chat_body, events, message_body};
+use crate::cluster::{CHAT, Fake, MESSAGES, RESPONSES, Script, post, posted, say};
+use crate::sse::{chat_body, events, message_body, response_body};
 use frontend::Limits;
 use proptest::prelude::*;
 use protocol::hash::Token;
@@ -40,6 +40,17 @@ fn message_request(stream: bool) -> Value {
     })
 }
 
+fn response_request(stream: bool) -> Value {
+    json!({
+        "model": "tiny",
+        "input": "hi",
+        "tools": [{"type": "function", "name": "w"}],
+        "include": ["reasoning.encrypted_content"],
+        "stream": stream,
+        "nvext": {"extra_fields": ["token_ids", "route"]},
+    })
+}
+
 /// The unary chat body in the form that [`chat_body`] gives.
 fn flat(unary: &Value) -> Value {
     let mut message = unary["choices"][0]["message"].clone();
@@ -62,9 +73,12 @@ async fn both_forms_agree(script: Script) -> (Value, Value) {
     let chat = chat_body(&stream.text);
     assert_eq!(chat, flat(&unary));
     let unary = post(script.clone(), MESSAGES, &message_request(false)).await.json();
-    let stream = post(script, MESSAGES, &message_request(true)).await;
+    let stream = post(script.clone(), MESSAGES, &message_request(true)).await;
     let message = message_body(&stream.text);
     assert_eq!(message, unary);
+    let unary = post(script.clone(), RESPONSES, &response_request(false)).await.json();
+    let stream = post(script, RESPONSES, &response_request(true)).await;
+    assert_eq!(response_body(&stream.text), unary);
     (chat, message)
 }
 
@@ -135,6 +149,10 @@ async fn a_failure_within_a_stream_is_an_event_and_then_the_end() {
     let (name, data) = messages.last().unwrap();
     assert_eq!(name, "error");
     assert!(data.contains("overloaded_error"), "{data}");
+    let script = Script::Fail("hello".into(), Refusal::Failed("out of memory".into()));
+    let response = response_body(&post(script, RESPONSES, &response_request(true)).await.text);
+    assert_eq!(response["status"], "failed");
+    assert_eq!(response["error"]["code"], "server_error");
     let broken = post(Script::Break, MESSAGES, &message_request(true)).await;
     assert_eq!(events(&broken.text).last().unwrap().0, "error");
 }
@@ -154,6 +172,7 @@ async fn silence_is_filled_with_data() {
         // Also while the request has no place yet.
         (Script::Wait, MESSAGES, message_request(true), "event: ping"),
         (Script::Wait, CHAT, chat_request(true), r#""delta":{},"#),
+        (Script::Wait, RESPONSES, response_request(true), "event: response.in_progress"),
     ] {
         let fake = Arc::new(Fake::new(script));
         let router = frontend::router(fake.clone(), limits);

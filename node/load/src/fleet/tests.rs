@@ -42,8 +42,10 @@ async fn a_fleet_starts_is_whole_and_leaves_nothing_behind() {
         assert_eq!(node.index(), index);
         assert_eq!(node.node_id(), format!("id-n{index}"));
         assert_eq!(node.http(), fake.url(index));
-        assert!(node.rss_bytes().unwrap() > 0);
-        assert!(node.peak_rss_bytes() >= node.rss_bytes());
+        let now = node.rss_bytes();
+        assert!(now.unwrap() > 0);
+        // Asked after it: the process may still grow.
+        assert!(node.peak_rss_bytes() >= now);
         let verb = if index == 0 { "verb start" } else { "verb join" };
         assert!(node.log_tail().contains(verb), "{}", node.log_tail());
     }

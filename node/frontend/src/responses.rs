@@ -1,0 +1,96 @@
+//! The Responses dialect.
+
+mod history;
+mod item;
+pub(crate) mod request;
+pub(crate) mod response;
+pub(crate) mod stream;
+mod tools;
+
+use crate::seal::Seal;
+use crate::stream::{Ending, Reason, Usage};
+use serde_json::{Map, Value, json};
+use tools::ToolTable;
+
+/// What every part of one answer carries.
+#[derive(Clone, Debug)]
+pub(crate) struct Frame {
+    /// Hexadecimal digits of the request.
+    pub(crate) request: String,
+    /// The model as the client named it.
+    pub(crate) model: String,
+    /// Seconds since the Unix epoch.
+    pub(crate) created: u64,
+    /// Length of the prompt in tokens.
+    pub(crate) prompt: u32,
+    pub(crate) echo: Echo,
+}
+
+/// What an answer takes from its request.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Echo {
+    /// Fields of the response object that repeat the request.
+    fields: Map<String, Value>,
+    /// Seals reasoning, where the client asked for that.
+    seal: Option<Seal>,
+    tools: ToolTable,
+}
+
+/// Where an answer stands.
+#[derive(Clone, Copy)]
+enum Status<'a> {
+    InProgress,
+    Ended(&'a Ending),
+    Failed(&'a Value),
+}
+
+impl Frame {
+    fn id(&self) -> String {
+        format!("resp_{}", self.request)
+    }
+
+    /// The response object.
+    fn object(&self, status: Status<'_>, output: &[Value]) -> Value {
+        let mut object = Map::new();
+        object.insert("id".into(), self.id().into());
+        object.insert("object".into(), "response".into());
+        object.insert("created_at".into(), self.created.into());
+        object.insert("model".into(), self.model.as_str().into());
+        object.extend(self.echo.fields.clone());
+        let so_far = Usage { prompt: self.prompt, ..Usage::default() };
+        let (word, incomplete, error, counts, completed) = match status {
+            Status::InProgress => ("in_progress", Value::Null, Value::Null, so_far, Value::Null),
+            Status::Failed(error) => ("failed", Value::Null, error.clone(), so_far, Value::Null),
+            Status::Ended(ending) => {
+                let (word, incomplete) = match is_cut(ending) {
+                    true => ("incomplete", json!({ "reason": "max_output_tokens" })),
+                    false => ("completed", Value::Null),
+                };
+                let completed = self.created.saturating_add(ending.took.0 / 1_000_000_000);
+                (word, incomplete, Value::Null, ending.usage, completed.into())
+            }
+        };
+        object.insert("status".into(), word.into());
+        object.insert("completed_at".into(), completed);
+        object.insert("incomplete_details".into(), incomplete);
+        object.insert("error".into(), error);
+        object.insert("output".into(), output.into());
+        object.insert("usage".into(), usage(&counts));
+        Value::Object(object)
+    }
+}
+
+/// Whether an answer ended before the model had ended it.
+fn is_cut(ending: &Ending) -> bool {
+    matches!(ending.reason, Reason::Length | Reason::ContextFull)
+}
+
+fn usage(usage: &Usage) -> Value {
+    json!({
+        "input_tokens": usage.prompt,
+        "input_tokens_details": { "cached_tokens": usage.cached(), "cache_write_tokens": 0 },
+        "output_tokens": usage.output,
+        "output_tokens_details": { "reasoning_tokens": usage.reasoning },
+        "total_tokens": usage.prompt.saturating_add(usage.output),
+    })
+}

@@ -1,0 +1,185 @@
+//! Input items to the neutral history.
+//!
+//! What the model said in one go comes back as several items: reasoning, text, calls. They are one
+//! assistant message again, as the template knows it.
+
+use super::tools::{TEXT_ARGUMENT, ToolTable};
+use crate::ask::{self, Pin};
+use crate::content::{Block, CacheControl, Content};
+use crate::error::ApiError;
+use crate::json;
+use crate::seal::Seal;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// One input item; only the fields that mean something to us.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Item {
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    role: Option<String>,
+    content: Option<Content>,
+    name: Option<String>,
+    namespace: Option<String>,
+    arguments: Option<Value>,
+    input: Option<String>,
+    output: Option<Content>,
+    summary: Option<Vec<Block>>,
+    encrypted_content: Option<String>,
+    cache_control: Option<CacheControl>,
+}
+
+/// An assistant message that is not complete yet.
+#[derive(Default)]
+struct Turn {
+    reasoning: String,
+    text: Option<String>,
+    calls: Vec<Value>,
+}
+
+/// The history as it grows.
+pub(super) struct History<'a> {
+    seal: &'a Seal,
+    tools: &'a ToolTable,
+    turn: Option<Turn>,
+    pub(super) messages: Vec<Value>,
+    pub(super) pins: Vec<Pin>,
+}
+
+impl<'a> History<'a> {
+    pub(super) fn new(seal: &'a Seal, tools: &'a ToolTable) -> Self {
+        Self { seal, tools, turn: None, messages: Vec::new(), pins: Vec::new() }
+    }
+
+    /// A message of one string.
+    pub(super) fn say(&mut self, role: &str, text: String) {
+        self.end_turn();
+        self.messages.push(ask::message(role, text));
+    }
+
+    /// All items of the input.
+    pub(super) fn items(&mut self, items: Vec<Value>) -> Result<(), ApiError> {
+        for (i, item) in items.into_iter().enumerate() {
+            let at = format!("input[{i}]");
+            if !item.is_object() {
+                return Err(ApiError::field(&at, "expected an object"));
+            }
+            self.item(json::typed(&at, item)?, &at)?;
+        }
+        self.end_turn();
+        Ok(())
+    }
+
+    fn item(&mut self, item: Item, at: &str) -> Result<(), ApiError> {
+        let missing = |field: &str| ApiError::field(&format!("{at}.{field}"), "missing field");
+        match item.kind.as_deref().unwrap_or("message") {
+            "message" => self.message(item, at),
+            "reasoning" => {
+                let text = self.reasoning(item);
+                self.turn_with(|turn| turn.text.is_none() && turn.calls.is_empty())
+                    .reasoning
+                    .push_str(&text);
+                Ok(())
+            }
+            "function_call" => {
+                let name = item.name.ok_or_else(|| missing("name"))?;
+                let name = self.tools.shown(item.namespace.as_deref(), &name);
+                let call = ask::tool_call(name, item.arguments.unwrap_or_default());
+                self.turn_with(|_| true).calls.push(call);
+                Ok(())
+            }
+            "custom_tool_call" => {
+                let name = item.name.ok_or_else(|| missing("name"))?;
+                let name = self.tools.shown(item.namespace.as_deref(), &name);
+                let input = item.input.ok_or_else(|| missing("input"))?;
+                let call = ask::tool_call(name, json!({ TEXT_ARGUMENT: input }));
+                self.turn_with(|_| true).calls.push(call);
+                Ok(())
+            }
+            "function_call_output" | "custom_tool_call_output" => {
+                let output = item.output.ok_or_else(|| missing("output"))?;
+                let text = output.into_text(&format!("{at}.output"))?;
+                self.say("tool", text);
+                self.pin(item.cache_control);
+                Ok(())
+            }
+            "item_reference" => Err(ApiError::field(
+                &format!("{at}.type"),
+                "items are not kept here: send the item itself instead of a reference",
+            )),
+            // What tools of the provider's own servers did: there are none here.
+            other if other.ends_with("_call") || other.ends_with("_call_output") => Ok(()),
+            other => Err(ApiError::field(
+                &format!("{at}.type"),
+                format_args!("`{other}` is not an input item that is understood here"),
+            )),
+        }
+    }
+
+    fn message(&mut self, item: Item, at: &str) -> Result<(), ApiError> {
+        let missing = |field: &str| ApiError::field(&format!("{at}.{field}"), "missing field");
+        let content = item.content.ok_or_else(|| missing("content"))?;
+        let pin = match &content {
+            Content::Blocks(blocks) => blocks.iter().rev().find_map(|b| b.cache_control.clone()),
+            Content::Text(_) => None,
+        };
+        let text = content.into_text(&format!("{at}.content"))?;
+        match item.role.as_deref() {
+            Some("user") => self.say("user", text),
+            Some("system" | "developer") => self.say("system", text),
+            Some("assistant") => {
+                self.turn_with(|turn| turn.text.is_none() && turn.calls.is_empty()).text =
+                    Some(text);
+            }
+            Some(other) => {
+                return Err(ApiError::field(
+                    &format!("{at}.role"),
+                    format_args!("`{other}` is not a role (user, assistant, system, developer)"),
+                ));
+            }
+            None => return Err(missing("role")),
+        }
+        self.pin(pin.or(item.cache_control));
+        Ok(())
+    }
+
+    /// The text of a reasoning item: as it is, else unsealed, else its summary, which is whole.
+    fn reasoning(&self, item: Item) -> String {
+        let plain = match item.content {
+            Some(Content::Blocks(blocks)) => texts(blocks),
+            Some(Content::Text(text)) => text,
+            None => String::new(),
+        };
+        if !plain.is_empty() {
+            return plain;
+        }
+        let sealed = item.encrypted_content.and_then(|sealed| self.seal.open(&sealed));
+        sealed.unwrap_or_else(|| texts(item.summary.unwrap_or_default()))
+    }
+
+    /// The assistant message under way if it `fits`, else a new one.
+    fn turn_with(&mut self, fits: impl Fn(&Turn) -> bool) -> &mut Turn {
+        if self.turn.as_ref().is_some_and(|turn| !fits(turn)) {
+            self.end_turn();
+        }
+        self.turn.get_or_insert_default()
+    }
+
+    fn end_turn(&mut self) {
+        if let Some(Turn { reasoning, text, calls }) = self.turn.take() {
+            self.messages.push(ask::assistant(text.unwrap_or_default(), reasoning, calls));
+        }
+    }
+
+    fn pin(&mut self, control: Option<CacheControl>) {
+        if let Some(control) = control {
+            let messages = self.messages.len() + usize::from(self.turn.is_some());
+            self.pins.push(Pin { messages, ttl: control.ttl() });
+        }
+    }
+}
+
+fn texts(blocks: Vec<Block>) -> String {
+    blocks.into_iter().filter_map(|block| block.text).collect()
+}

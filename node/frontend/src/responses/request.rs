@@ -1,0 +1,217 @@
+//! Responses requests to the neutral request.
+
+use super::Echo;
+use super::history::History;
+use super::tools::{ToolTable, repeated};
+use crate::ask::{self, Ask, Pin, SamplingAsk, ToolChoice};
+use crate::error::ApiError;
+use crate::json;
+use crate::nvext::NvExt;
+use crate::seal::Seal;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+#[derive(Deserialize)]
+struct ResponsesRequest {
+    model: Option<String>,
+    input: Option<Value>,
+    instructions: Option<String>,
+    tools: Option<Vec<Value>>,
+    tool_choice: Option<Value>,
+    parallel_tool_calls: Option<bool>,
+    max_output_tokens: Option<i64>,
+    max_tool_calls: Option<i64>,
+    temperature: Option<f64>,
+    top_p: Option<f64>,
+    top_k: Option<i64>,
+    min_p: Option<f64>,
+    seed: Option<i64>,
+    presence_penalty: Option<f64>,
+    frequency_penalty: Option<f64>,
+    top_logprobs: Option<i64>,
+    stream: Option<bool>,
+    text: Option<Text>,
+    reasoning: Option<Map<String, Value>>,
+    include: Option<Vec<String>>,
+    previous_response_id: Option<String>,
+    conversation: Option<Value>,
+    prompt: Option<Value>,
+    background: Option<bool>,
+    truncation: Option<String>,
+    metadata: Option<Map<String, Value>>,
+    prompt_cache_key: Option<String>,
+    safety_identifier: Option<String>,
+    cache_salt: Option<String>,
+    nvext: Option<Map<String, Value>>,
+}
+
+#[derive(Deserialize)]
+struct Text {
+    format: Option<Format>,
+    verbosity: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Format {
+    #[serde(rename = "type")]
+    kind: String,
+}
+
+/// Reads a request body.
+pub(crate) fn read(body: &[u8], seal: &Seal) -> Result<(Ask, Echo), ApiError> {
+    let request: ResponsesRequest = json::parse(body)?;
+    refuse_unsupported(&request)?;
+    let sampling = SamplingAsk::checked(
+        request.temperature,
+        request.top_p,
+        request.top_k,
+        request.min_p,
+        request.seed,
+    )?;
+    let max_tokens = ask::max_tokens("max_output_tokens", request.max_output_tokens)?;
+    let (table, shown, tool_pin) = ToolTable::read(request.tools.as_deref().unwrap_or_default())?;
+    let mut history = History::new(seal, &table);
+    if let Some(instructions) = request.instructions.clone().filter(|text| !text.is_empty()) {
+        history.say("system", instructions);
+    }
+    match request.input.clone() {
+        Some(Value::String(text)) => history.say("user", text),
+        Some(Value::Array(items)) if !items.is_empty() => history.items(items)?,
+        Some(Value::Array(_)) => {
+            return Err(ApiError::field("input", "at least one item is required"));
+        }
+        Some(_) => return Err(ApiError::field("input", "expected a string or a list of items")),
+        None => return Err(ApiError::field("input", "missing field")),
+    }
+    let (messages, mut pins) = (history.messages, history.pins);
+    if let Some(control) = tool_pin {
+        pins.push(Pin { messages: 1, ttl: control.ttl() });
+    }
+    let tool_choice = read_choice(request.tool_choice.as_ref(), &table, &shown)?;
+    let mut nvext = NvExt::read(request.nvext.clone())?;
+    nvext.cache_salt = nvext.cache_salt.or_else(|| request.cache_salt.clone());
+    let ask = Ask {
+        model: request.model.clone().filter(|name| !name.is_empty()),
+        messages,
+        tools: shown,
+        tool_choice,
+        parallel_calls: request.parallel_tool_calls.unwrap_or(true),
+        max_tokens,
+        sampling,
+        stream: request.stream.unwrap_or(false),
+        nvext,
+        pins,
+        ..Ask::default()
+    };
+    let wanted = |what: &str| request.include.iter().flatten().any(|name| name == what);
+    let seal = wanted("reasoning.encrypted_content").then(|| seal.clone());
+    Ok((ask, Echo { fields: fields(request), seal, tools: table }))
+}
+
+/// What would silently give another answer than the one asked for.
+fn refuse_unsupported(request: &ResponsesRequest) -> Result<(), ApiError> {
+    let refuse = |at: &str, why: &str| Err(ApiError::field(at, why));
+    if request.previous_response_id.is_some() {
+        return refuse(
+            "previous_response_id",
+            "responses are not kept here: send the whole input with each request",
+        );
+    }
+    if request.conversation.as_ref().is_some_and(|value| !value.is_null()) {
+        return refuse("conversation", "conversations are not kept here: send the whole input");
+    }
+    if request.prompt.as_ref().is_some_and(|value| !value.is_null()) {
+        return refuse("prompt", "stored prompts are not supported");
+    }
+    if request.background == Some(true) {
+        return refuse("background", "background responses are not supported");
+    }
+    if request.top_logprobs.is_some_and(|n| n != 0) {
+        return refuse("top_logprobs", "log probabilities are not supported");
+    }
+    match request.text.as_ref().and_then(|text| text.format.as_ref()) {
+        Some(format) if format.kind != "text" => Err(ApiError::field(
+            "text.format",
+            format_args!("`{}` is not supported; only `text` is", format.kind),
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn read_choice(
+    choice: Option<&Value>,
+    table: &ToolTable,
+    shown: &[Value],
+) -> Result<ToolChoice, ApiError> {
+    let word = |word: &str, at: &str| match word {
+        "auto" => Ok(ToolChoice::Auto),
+        "none" => Ok(ToolChoice::None),
+        "required" => Ok(ToolChoice::Required),
+        other => Err(ApiError::field(
+            at,
+            format_args!("`{other}` is not a choice (auto, none, required, or a tool)"),
+        )),
+    };
+    let choice = match choice {
+        None | Some(Value::Null) => ToolChoice::Auto,
+        Some(Value::String(text)) => word(text, "tool_choice")?,
+        Some(Value::Object(object)) => {
+            let text = |key: &str| object.get(key).and_then(Value::as_str);
+            match text("type") {
+                Some("function" | "custom") => {
+                    let name = text("name")
+                        .ok_or_else(|| ApiError::field("tool_choice.name", "missing field"))?;
+                    ToolChoice::Named(table.shown(text("namespace"), name))
+                }
+                Some("allowed_tools") => word(text("mode").unwrap_or("auto"), "tool_choice.mode")?,
+                Some(other) => {
+                    return Err(ApiError::field(
+                        "tool_choice.type",
+                        format_args!("tools of type `{other}` do not run here"),
+                    ));
+                }
+                None => return Err(ApiError::field("tool_choice.type", "missing field")),
+            }
+        }
+        Some(_) => return Err(ApiError::field("tool_choice", "expected a word or an object")),
+    };
+    choice.checked("tool_choice", shown)
+}
+
+/// The fields of the response object that repeat the request, defaults filled in.
+fn fields(request: ResponsesRequest) -> Map<String, Value> {
+    let reasoning = request.reasoning.unwrap_or_default();
+    let part = |key: &str| reasoning.get(key).cloned().unwrap_or(Value::Null);
+    let mut text = json!({ "format": { "type": "text" } });
+    if let Some(verbosity) = request.text.and_then(|text| text.verbosity) {
+        text["verbosity"] = verbosity.into();
+    }
+    let fields = json!({
+        "background": false,
+        "frequency_penalty": request.frequency_penalty.unwrap_or(0.0),
+        "instructions": request.instructions,
+        "max_output_tokens": request.max_output_tokens,
+        "max_tool_calls": request.max_tool_calls,
+        "metadata": request.metadata.unwrap_or_default(),
+        "parallel_tool_calls": request.parallel_tool_calls.unwrap_or(true),
+        "presence_penalty": request.presence_penalty.unwrap_or(0.0),
+        "previous_response_id": null,
+        "prompt_cache_key": request.prompt_cache_key,
+        "reasoning": { "effort": part("effort"), "summary": part("summary") },
+        "safety_identifier": request.safety_identifier,
+        "service_tier": "default",
+        // Nothing is kept, whatever was asked.
+        "store": false,
+        "temperature": request.temperature.unwrap_or(1.0),
+        "text": text,
+        "tool_choice": request.tool_choice.filter(|c| !c.is_null()).unwrap_or("auto".into()),
+        "tools": repeated(request.tools.unwrap_or_default()),
+        "top_logprobs": 0,
+        "top_p": request.top_p.unwrap_or(1.0),
+        "truncation": request.truncation.unwrap_or("disabled".into()),
+    });
+    match fields {
+        Value::Object(fields) => fields,
+        _ => Map::new(),
+    }
+}

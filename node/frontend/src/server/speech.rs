@@ -1,0 +1,106 @@
+//! Endpoints that generate: how each reads its body, and how its answers are written.
+
+use crate::ask::Ask;
+use crate::error::{ApiError, Dialect};
+use crate::seal::Seal;
+use crate::stream::{Ending, Piece};
+use crate::{chat, messages, responses, sse};
+use serde_json::Value;
+
+/// Where a body came in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Endpoint {
+    Chat,
+    Messages,
+    Responses,
+}
+
+/// What the answer of a request needs beside the neutral request.
+pub(crate) enum Style {
+    Chat,
+    Messages,
+    Responses(Box<responses::Echo>),
+}
+
+impl Endpoint {
+    /// Whose words its errors are in.
+    pub(crate) fn dialect(self) -> Dialect {
+        match self {
+            Self::Messages => Dialect::Anthropic,
+            Self::Chat | Self::Responses => Dialect::OpenAi,
+        }
+    }
+
+    /// The endpoint a body without a path is meant for.
+    pub(crate) fn guess(body: &Value) -> Self {
+        if body.get("input").is_some() {
+            Self::Responses
+        } else if body.get("system").is_some() {
+            Self::Messages
+        } else {
+            Self::Chat
+        }
+    }
+
+    /// Reads a body; `seal` opens what this tenant was given sealed.
+    pub(crate) fn read(
+        self,
+        body: &[u8],
+        seal: impl FnOnce() -> Seal,
+    ) -> Result<(Ask, Style), ApiError> {
+        Ok(match self {
+            Self::Chat => (chat::request::read(body)?, Style::Chat),
+            Self::Messages => (messages::request::read(body)?, Style::Messages),
+            Self::Responses => {
+                let (ask, echo) = responses::request::read(body, &seal())?;
+                (ask, Style::Responses(Box::new(echo)))
+            }
+        })
+    }
+}
+
+/// One answer's dialect and frame.
+pub(crate) enum Speech {
+    Chat(chat::Frame, bool),
+    Messages(messages::Frame),
+    Responses(Box<responses::Frame>),
+}
+
+impl Speech {
+    /// The speech of `request`, which names the model so; `created` in seconds since the Unix epoch.
+    pub(crate) fn new(
+        style: Style,
+        ask: &Ask,
+        request: String,
+        model: String,
+        created: u64,
+        prompt: u32,
+    ) -> Self {
+        match style {
+            Style::Chat => Self::Chat(chat::Frame { request, model, created }, ask.include_usage),
+            Style::Messages => Self::Messages(messages::Frame { request, model }),
+            Style::Responses(echo) => {
+                let frame = responses::Frame { request, model, created, prompt, echo: *echo };
+                Self::Responses(Box::new(frame))
+            }
+        }
+    }
+
+    /// The whole answer.
+    pub(crate) fn body(self, pieces: &[Piece], ending: &Ending, nvext: Option<Value>) -> Value {
+        match self {
+            Self::Chat(frame, _) => chat::response::body(&frame, pieces, ending, nvext),
+            Self::Messages(frame) => messages::response::body(&frame, pieces, ending, nvext),
+            Self::Responses(frame) => responses::response::body(&frame, pieces, ending, nvext),
+        }
+    }
+
+    /// Writes the answer as it comes.
+    pub(crate) fn writer(self) -> Box<dyn sse::Writer> {
+        match self {
+            Self::Chat(frame, usage) => Box::new(chat::stream::ChatWriter::new(frame, usage)),
+            Self::Messages(frame) => Box::new(messages::stream::MessagesWriter::new(frame)),
+            Self::Responses(frame) => Box::new(responses::stream::ResponsesWriter::new(*frame)),
+        }
+    }
+}
