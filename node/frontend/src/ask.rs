@@ -2,6 +2,7 @@
 
 use crate::error::ApiError;
 use crate::nvext::NvExt;
+use protocol::hash::Token;
 use protocol::time::Span;
 use serde_json::{Map, Value, json};
 
@@ -13,6 +14,8 @@ pub(crate) struct Ask {
     /// History in the shape chat templates read: `role`, `content`, `tool_calls`,
     /// `reasoning_content`. Without ids, which must not reach the prompt.
     pub(crate) messages: Vec<Value>,
+    /// A prompt without a template, instead of messages and tools (Completions only).
+    pub(crate) raw: Option<Raw>,
     /// Tools in the shape chat templates read.
     pub(crate) tools: Vec<Value>,
     pub(crate) tool_choice: ToolChoice,
@@ -24,10 +27,18 @@ pub(crate) struct Ask {
     /// Texts that end the answer; none is empty.
     pub(crate) stop: Vec<String>,
     pub(crate) stream: bool,
-    /// A stream ends with a chunk of usage (Chat Completions only).
+    /// A stream ends with a chunk of usage (Chat Completions and Completions only).
     pub(crate) include_usage: bool,
     pub(crate) nvext: NvExt,
     pub(crate) pins: Vec<Pin>,
+}
+
+/// A prompt that is used as it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Raw {
+    /// To be tokenised, with what the tokenizer puts around every text.
+    Text(String),
+    Tokens(Vec<Token>),
 }
 
 /// Whether and how tools are called.

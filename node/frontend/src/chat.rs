@@ -32,7 +32,8 @@ fn finish_reason(reason: &Reason) -> &'static str {
     }
 }
 
-fn usage(usage: &Usage) -> Value {
+/// Counts, as Chat Completions and Completions tell them.
+pub(crate) fn usage(usage: &Usage) -> Value {
     json!({
         "prompt_tokens": usage.prompt,
         "completion_tokens": usage.output,

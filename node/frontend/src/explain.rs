@@ -13,7 +13,8 @@ use serde_json::Value;
 use std::sync::Arc;
 
 /// Reads a body as its endpoint would, and makes its prompt. A body with `input` is taken for one of
-/// Responses, one with a top-level `system` for one of Messages, others for Chat Completions.
+/// Responses, one with a top-level `system` for one of Messages, one with `prompt` for one of Completions, others
+/// for Chat Completions.
 ///
 /// # Errors
 /// What the endpoint would answer, in words.

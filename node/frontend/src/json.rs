@@ -29,7 +29,11 @@ pub(crate) fn typed<T: DeserializeOwned>(
 ) -> Result<T, ApiError> {
     serde_path_to_error::deserialize(value).map_err(|error| {
         let path = error.path().to_string();
-        let path = if path == "." { at.to_owned() } else { format!("{at}.{path}") };
+        let path = match path.as_str() {
+            "." => at.to_owned(),
+            list if list.starts_with('[') => format!("{at}{list}"),
+            _ => format!("{at}.{path}"),
+        };
         describe(&path, error.inner())
     })
 }

@@ -2,8 +2,8 @@
 //! I/O: HTTP dialects to [`protocol::prompt::Prompt`] and its stream back; detokenising, stop
 //! strings, tool calls, reasoning.
 //!
-//! Three dialects (Chat Completions, Responses, Messages) meet in one neutral request (`ask::Ask`)
-//! and one neutral stream (`stream::Piece`); a dialect is a pair of pure functions around them, so
+//! Four dialects (Chat Completions, Completions, Responses, Messages) meet in one neutral request
+//! (`ask::Ask`) and one neutral stream (`stream::Piece`); a dialect is a pair of pure functions around them, so
 //! that streaming and unary answers are made of the same pieces. Where a request runs is behind
 //! [`Cluster`], the only thing this crate knows of the node.
 //!
@@ -14,6 +14,7 @@ mod answer;
 mod ask;
 mod chat;
 mod cluster;
+mod completions;
 mod content;
 mod error;
 mod explain;

@@ -23,6 +23,8 @@ pub(crate) enum Opening {
     /// Anything may come.
     #[default]
     Free,
+    /// Text that no template framed: there is no markup in it.
+    Plain,
     /// The prompt opened a reasoning block.
     Thinking,
     /// The prompt opened a call and wrote this much of it.
@@ -42,6 +44,8 @@ enum State {
     Start,
     Text,
     Think,
+    /// Whatever comes is text.
+    Plain,
     /// Inside a call; `thinking` when reasoning was not closed before it.
     Call {
         thinking: bool,
@@ -69,6 +73,7 @@ impl Markup {
     pub(crate) fn new(tools: bool, parallel: bool, opening: Opening) -> Self {
         let (state, skip, held) = match opening {
             Opening::Free => (State::Start, Skip::Nothing, String::new()),
+            Opening::Plain => (State::Plain, Skip::Nothing, String::new()),
             Opening::Thinking => (State::Think, Skip::Newlines, String::new()),
             Opening::Call(text) => (State::Call { thinking: false }, Skip::Nothing, text),
         };
@@ -111,13 +116,14 @@ impl Markup {
             while self.step(out) {}
         }
         let mut rest = std::mem::take(&mut self.held);
-        let cut = self.tags().iter().map(|tag| overlap(&rest, tag)).max().unwrap_or(0);
+        let tags = if matches!(self.state, State::Plain) { &[] } else { self.tags() };
+        let cut = tags.iter().map(|tag| overlap(&rest, tag)).max().unwrap_or(0);
         if cut >= CUT_TAG {
             rest.truncate(rest.len() - cut);
         }
         match self.state {
             State::Think => self.tell(rest.trim_end(), out),
-            State::Start | State::Text => self.tell(&rest, out),
+            State::Start | State::Text | State::Plain => self.tell(&rest, out),
             State::Call { .. } | State::Done => {}
         }
     }
@@ -136,6 +142,11 @@ impl Markup {
                     self.state = State::Text;
                 }
                 true
+            }
+            State::Plain => {
+                let text = std::mem::take(&mut self.held);
+                self.tell(&text, out);
+                false
             }
             State::Text | State::Think => self.plain(out),
             State::Call { thinking } => self.call(thinking, out),

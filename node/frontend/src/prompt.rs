@@ -6,7 +6,7 @@ pub(crate) mod cache;
 pub(crate) mod client;
 pub(crate) mod cuts;
 
-use crate::ask::{Ask, SamplingAsk, ToolChoice};
+use crate::ask::{Ask, Raw, SamplingAsk, ToolChoice};
 use crate::cluster::ServedModel;
 use crate::error::ApiError;
 use crate::markup::{Opening, THINK, THOUGHT};
@@ -16,7 +16,7 @@ use cache::{PrefixCache, Tokenised};
 use client::Client;
 use model::RenderRequest;
 use protocol::block::{BlockClass, Claim};
-use protocol::hash::{ClientSalt, RoutingKey};
+use protocol::hash::{ClientSalt, RoutingKey, Token};
 use protocol::id::{RequestId, SessionId, TenantId};
 use protocol::prompt::{Hints, Limits, Prompt, RangeClaim, Refusal, Sampling};
 use protocol::time::Span;
@@ -43,6 +43,12 @@ struct Rendered {
     opening: Opening,
 }
 
+/// A prompt as tokens, and how it came to be.
+struct Read {
+    rendered: Rendered,
+    tokenised: Tokenised,
+}
+
 /// The prompt's length in tokens, generation prompt included.
 pub(crate) fn count(
     ask: &Ask,
@@ -51,10 +57,51 @@ pub(crate) fn count(
     cache: &PrefixCache,
     client: &Client,
 ) -> Result<usize, ApiError> {
+    let read = read(ask, served, key, cache, client, |_| Ok(()))?;
+    Ok(read.tokenised.tokens.len())
+}
+
+/// Renders and tokenises. `early` looks at the least that the prompt can have, before the work.
+fn read(
+    ask: &Ask,
+    served: &ServedModel,
+    key: &RoutingKey,
+    cache: &PrefixCache,
+    client: &Client,
+    early: impl FnOnce(usize) -> Result<(), ApiError>,
+) -> Result<Read, ApiError> {
     client.check()?;
-    let rendered = render(ask, served)?;
+    let tokenizer = served.model.tokenizer();
+    let (rendered, tokenised) = match &ask.raw {
+        None => {
+            let rendered = render(ask, served)?;
+            client.check()?;
+            early(tokenizer.fewest(&rendered.text))?;
+            let tokenised = cache.tokenise(&served.model, key, &rendered.text);
+            (rendered, tokenised)
+        }
+        Some(raw) => {
+            let tokens = match raw {
+                Raw::Text(text) => {
+                    early(tokenizer.fewest(text))?;
+                    tokenizer.encode(text, true)
+                }
+                Raw::Tokens(tokens) => tokens.clone(),
+            };
+            let unknown = |token: &&Token| token.0 as usize >= tokenizer.vocab_size();
+            if let Some(token) = tokens.iter().find(unknown) {
+                let why = format_args!("there is no token {} in this model", token.0).to_string();
+                return Err(ApiError::field("prompt", why));
+            }
+            if tokens.is_empty() {
+                return Err(ApiError::field("prompt", "must not be empty"));
+            }
+            let rendered = Rendered { text: String::new(), opening: Opening::Plain };
+            (rendered, PrefixCache::whole(key, tokens))
+        }
+    };
     client.check()?;
-    Ok(cache.tokenise(&served.model, key, &rendered.text).tokens.len())
+    Ok(Read { rendered, tokenised })
 }
 
 /// Makes the prompt.
@@ -66,13 +113,9 @@ pub(crate) fn prepare(
     cache: &PrefixCache,
     client: &Client,
 ) -> Result<Prepared, ApiError> {
-    client.check()?;
-    let rendered = render(ask, served)?;
-    client.check()?;
     // Tokenising what cannot fit in any case would cost much for nothing.
-    fits(served, served.model.tokenizer().fewest(&rendered.text))?;
-    let tokenised = cache.tokenise(&served.model, key, &rendered.text);
-    client.check()?;
+    let early = |fewest| fits(served, fewest).map(|_| ());
+    let Read { rendered, tokenised } = read(ask, served, key, cache, client, early)?;
     let length = fits(served, tokenised.tokens.len())?;
     let room = served.context - length;
     let asked = ask.max_tokens.unwrap_or(u32::MAX);

@@ -83,6 +83,7 @@ pub fn router(cluster: Arc<dyn Cluster>, limits: Limits) -> axum::Router {
         .route("/v1/models", get(models::list))
         .route("/v1/models/{*id}", get(models::one))
         .route("/v1/chat/completions", post(chat))
+        .route("/v1/completions", post(completions))
         .route("/v1/responses", post(responses))
         .route("/v1/responses/input_tokens", post(count_responses))
         .route("/v1/messages", post(messages))
@@ -132,6 +133,10 @@ async fn health(State(app): State<Arc<App>>) -> Response {
 
 async fn chat(app: State<Arc<App>>, headers: HeaderMap, body: Body) -> Response {
     serve(app, Endpoint::Chat, headers, body).await
+}
+
+async fn completions(app: State<Arc<App>>, headers: HeaderMap, body: Body) -> Response {
+    serve(app, Endpoint::Completions, headers, body).await
 }
 
 async fn messages(app: State<Arc<App>>, headers: HeaderMap, body: Body) -> Response {

@@ -141,6 +141,7 @@ pub(crate) fn read(body: &[u8]) -> Result<Ask, ApiError> {
     Ok(Ask {
         model: request.model.filter(|name| !name.is_empty()),
         messages,
+        raw: None,
         tool_choice: read_choice(request.tool_choice, &tools)?,
         tools,
         parallel_calls: request.parallel_tool_calls.unwrap_or(true),

@@ -81,6 +81,7 @@ pub(crate) fn read(body: &[u8]) -> Result<Ask, ApiError> {
     Ok(Ask {
         model: request.model.filter(|name| !name.is_empty()),
         messages: history.messages,
+        raw: None,
         tools,
         tool_choice,
         parallel_calls,

@@ -91,6 +91,15 @@ impl PrefixCache {
         out
     }
 
+    /// A prompt that is one part: tokens that nobody rendered.
+    pub(crate) fn whole(key: &RoutingKey, tokens: Vec<Token>) -> Tokenised {
+        let bytes: Vec<u8> = tokens.iter().flat_map(|token| token.0.to_le_bytes()).collect();
+        let length = u32::try_from(tokens.len()).unwrap_or(u32::MAX);
+        let mark = digest(&mark_of(key), b"tokens");
+        let digests = vec![*blake3::keyed_hash(&mark, &bytes).as_bytes()];
+        Tokenised { tokens, borders: vec![(bytes.len(), length)], digests }
+    }
+
     /// The names of all full granules: those of the longest known prefix, and the rest hashed.
     /// Remembered at two borders: after the first part, which other sessions share, and before
     /// the last, from where the next turn goes on.

@@ -4,13 +4,14 @@ use crate::ask::Ask;
 use crate::error::{ApiError, Dialect};
 use crate::seal::Seal;
 use crate::stream::{Ending, Piece};
-use crate::{chat, messages, responses, sse};
+use crate::{chat, completions, messages, responses, sse};
 use serde_json::Value;
 
 /// Where a body came in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Endpoint {
     Chat,
+    Completions,
     Messages,
     Responses,
 }
@@ -18,6 +19,7 @@ pub(crate) enum Endpoint {
 /// What the answer of a request needs beside the neutral request.
 pub(crate) enum Style {
     Chat,
+    Completions,
     Messages,
     Responses(Box<responses::Echo>),
 }
@@ -27,13 +29,15 @@ impl Endpoint {
     pub(crate) fn dialect(self) -> Dialect {
         match self {
             Self::Messages => Dialect::Anthropic,
-            Self::Chat | Self::Responses => Dialect::OpenAi,
+            Self::Chat | Self::Completions | Self::Responses => Dialect::OpenAi,
         }
     }
 
     /// The endpoint a body without a path is meant for.
     pub(crate) fn guess(body: &Value) -> Self {
-        if body.get("input").is_some() {
+        if body.get("prompt").is_some_and(|prompt| !prompt.is_object()) {
+            Self::Completions
+        } else if body.get("input").is_some() {
             Self::Responses
         } else if body.get("system").is_some() {
             Self::Messages
@@ -50,6 +54,7 @@ impl Endpoint {
     ) -> Result<(Ask, Style), ApiError> {
         Ok(match self {
             Self::Chat => (chat::request::read(body)?, Style::Chat),
+            Self::Completions => (completions::request::read(body)?, Style::Completions),
             Self::Messages => (messages::request::read(body)?, Style::Messages),
             Self::Responses => {
                 let (ask, echo) = responses::request::read(body, &seal())?;
@@ -62,6 +67,7 @@ impl Endpoint {
 /// One answer's dialect and frame.
 pub(crate) enum Speech {
     Chat(chat::Frame, bool),
+    Completions(completions::Frame, bool),
     Messages(messages::Frame),
     Responses(Box<responses::Frame>),
 }
@@ -78,6 +84,10 @@ impl Speech {
     ) -> Self {
         match style {
             Style::Chat => Self::Chat(chat::Frame { request, model, created }, ask.include_usage),
+            Style::Completions => {
+                let frame = completions::Frame { request, model, created };
+                Self::Completions(frame, ask.include_usage)
+            }
             Style::Messages => Self::Messages(messages::Frame { request, model }),
             Style::Responses(echo) => {
                 let frame = responses::Frame { request, model, created, prompt, echo: *echo };
@@ -90,6 +100,9 @@ impl Speech {
     pub(crate) fn body(self, pieces: &[Piece], ending: &Ending, nvext: Option<Value>) -> Value {
         match self {
             Self::Chat(frame, _) => chat::response::body(&frame, pieces, ending, nvext),
+            Self::Completions(frame, _) => {
+                completions::response::body(&frame, pieces, ending, nvext)
+            }
             Self::Messages(frame) => messages::response::body(&frame, pieces, ending, nvext),
             Self::Responses(frame) => responses::response::body(&frame, pieces, ending, nvext),
         }
@@ -99,6 +112,9 @@ impl Speech {
     pub(crate) fn writer(self) -> Box<dyn sse::Writer> {
         match self {
             Self::Chat(frame, usage) => Box::new(chat::stream::ChatWriter::new(frame, usage)),
+            Self::Completions(frame, usage) => {
+                Box::new(completions::stream::CompletionWriter::new(frame, usage))
+            }
             Self::Messages(frame) => Box::new(messages::stream::MessagesWriter::new(frame)),
             Self::Responses(frame) => Box::new(responses::stream::ResponsesWriter::new(*frame)),
         }

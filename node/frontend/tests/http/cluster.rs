@@ -249,4 +249,5 @@ pub(crate) async fn post(script: Script, path: &str, body: &Value) -> Reply {
 
 pub(crate) const CHAT: &str = "/v1/chat/completions";
 pub(crate) const MESSAGES: &str = "/v1/messages";
+pub(crate) const COMPLETIONS: &str = "/v1/completions";
 pub(crate) const RESPONSES: &str = "/v1/responses";

@@ -1,6 +1,8 @@
 //! Wrong requests, refusals: the right status, in the words of the dialect, naming the place.
 
-use crate::cluster::{CHAT, Fake, MESSAGES, RESPONSES, Script, post, posted, request, say};
+use crate::cluster::{
+    CHAT, COMPLETIONS, Fake, MESSAGES, RESPONSES, Script, post, posted, request, say,
+};
 use frontend::Limits;
 use protocol::prompt::Refusal;
 use protocol::time::Span;
@@ -132,8 +134,30 @@ async fn wrong_responses_requests() {
 }
 
 #[tokio::test]
+async fn wrong_completions_requests() {
+    let rows = r#"
+400 | prompt: missing field | {}
+400 | prompt: must not be empty | {"prompt": []}
+400 | prompt: must not be empty | {"prompt": ""}
+400 | prompt: only one prompt | {"prompt": ["a", "b"]}
+400 | prompt: only one prompt | {"prompt": [[1], [2]]}
+400 | prompt[1]: invalid type | {"prompt": [1, "a"]}
+400 | prompt: expected texts or tokens | {"prompt": [{}]}
+400 | prompt: expected a string | {"prompt": {}}
+400 | prompt: there is no token 4000000000 | {"prompt": [1, 4000000000]}
+400 | n: only one choice | {"prompt": "x", "best_of": 2}
+400 | echo: | {"prompt": "x", "echo": true}
+400 | logprobs: | {"prompt": "x", "logprobs": 1}
+400 | suffix: | {"prompt": "x", "suffix": "y"}
+400 | stop: at most 4 | {"prompt": "x", "stop": ["a", "b", "c", "d", "e"]}
+404 | served models: tiny | {"prompt": "x", "model": "gpt"}
+"#;
+    check(COMPLETIONS, rows).await;
+}
+
+#[tokio::test]
 async fn broken_and_huge_bodies() {
-    for path in [CHAT, MESSAGES, RESPONSES, "/v1/messages/count_tokens"] {
+    for path in [CHAT, COMPLETIONS, MESSAGES, RESPONSES, "/v1/messages/count_tokens"] {
         let fake = Arc::new(Fake::new(say("ok")));
         let body = posted(path, "{\"messages\": [\n  {]}");
         let reply = request(fake.clone(), Limits::default(), body).await;

@@ -1,6 +1,6 @@
 //! Foreign bytes: every body gets an answer, and none is a server error.
 
-use crate::cluster::{CHAT, Fake, MESSAGES, RESPONSES, posted, request, say};
+use crate::cluster::{CHAT, COMPLETIONS, Fake, MESSAGES, RESPONSES, posted, request, say};
 use frontend::Limits;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ fn runtime() -> tokio::runtime::Runtime {
 fn random_bytes_are_a_bad_request() {
     let runtime = runtime();
     bolero::check!().with_iterations(300).with_max_len(256).for_each(|bytes: &[u8]| {
-        for path in [CHAT, MESSAGES, RESPONSES] {
+        for path in [CHAT, COMPLETIONS, MESSAGES, RESPONSES] {
             let status = status_of(&runtime, path, bytes.to_vec());
             assert!(matches!(status, 200 | 400 | 404), "{status}");
         }
@@ -120,8 +120,17 @@ fn odd_values_are_a_bad_request_at_worst() {
         "tool_choice": {"type": "function", "name": "w"}, "include": ["reasoning.encrypted_content"],
         "reasoning": {"effort": "low"}, "text": {"format": {"type": "text"}}, "metadata": {},
     });
+    let completion = json!({
+        "prompt": [1, 2, 3, 4, 5, 6], "max_tokens": 5, "stop": ["x"], "n": 1, "echo": false,
+        "stream_options": {"include_usage": true}, "temperature": 0.5, "nvext": {"retention": []},
+    });
     bolero::check!().with_iterations(400).with_max_len(16).for_each(|bytes: &[u8]| {
-        for (path, good) in [(CHAT, &chat), (MESSAGES, &messages), (RESPONSES, &responses)] {
+        for (path, good) in [
+            (CHAT, &chat),
+            (MESSAGES, &messages),
+            (RESPONSES, &responses),
+            (COMPLETIONS, &completion),
+        ] {
             let mut body = good.clone();
             mutate(&mut body, bytes.iter().copied());
             let text = body.to_string();

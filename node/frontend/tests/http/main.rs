@@ -4,6 +4,7 @@
 
 mod chat;
 mod cluster;
+mod completions;
 mod disconnect;
 mod errors;
 mod fuzz;

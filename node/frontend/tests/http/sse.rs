@@ -210,3 +210,23 @@ pub(crate) fn response_body(text: &str) -> Value {
     assert_eq!(last["output"], json!(items));
     last
 }
+
+/// A Completions stream as the unary body it stands for.
+pub(crate) fn completion_body(text: &str) -> Value {
+    let events = events(text);
+    let (last, chunks) = events.split_last().unwrap();
+    assert_eq!(last.1, "[DONE]");
+    let (mut body, mut text, mut finish) = (Value::Null, String::new(), Value::Null);
+    for (_, data) in chunks {
+        let chunk = parsed(data);
+        if let Some(choice) = chunk["choices"].get(0) {
+            assert!(finish.is_null(), "nothing follows the finish");
+            text.push_str(choice["text"].as_str().unwrap());
+            finish = choice["finish_reason"].clone();
+        }
+        body = chunk;
+    }
+    body["choices"] =
+        json!([{ "index": 0, "text": text, "logprobs": null, "finish_reason": finish }]);
+    body
+}

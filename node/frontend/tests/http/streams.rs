@@ -1,7 +1,7 @@
 //! A stream and a whole answer are the same answer; silence is filled; slow readers hold nothing.
 
-use crate::cluster::{CHAT, Fake, MESSAGES, RESPONSES, Script, post, posted, say};
-use crate::sse::{chat_body, events, message_body, response_body};
+use crate::cluster::{CHAT, COMPLETIONS, Fake, MESSAGES, RESPONSES, Script, post, posted, say};
+use crate::sse::{chat_body, completion_body, events, message_body, response_body};
 use frontend::Limits;
 use proptest::prelude::*;
 use protocol::hash::Token;
@@ -76,6 +76,13 @@ async fn both_forms_agree(script: Script) -> (Value, Value) {
     let stream = post(script.clone(), MESSAGES, &message_request(true)).await;
     let message = message_body(&stream.text);
     assert_eq!(message, unary);
+    let mut raw =
+        json!({"prompt": "Once upon a time", "nvext": {"extra_fields": ["token_ids", "route"]}});
+    let unary = post(script.clone(), COMPLETIONS, &raw).await.json();
+    raw["stream"] = json!(true);
+    raw["stream_options"] = json!({"include_usage": true});
+    let stream = post(script.clone(), COMPLETIONS, &raw).await;
+    assert_eq!(completion_body(&stream.text), unary);
     let unary = post(script.clone(), RESPONSES, &response_request(false)).await.json();
     let stream = post(script, RESPONSES, &response_request(true)).await;
     assert_eq!(response_body(&stream.text), unary);
