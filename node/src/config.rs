@@ -46,6 +46,8 @@ pub(crate) struct HttpConfig {
     pub(crate) listen: SocketAddr,
     /// Separate listener for /admin/v1.
     pub(crate) admin_listen: Option<SocketAddr>,
+    /// File of tenants and their API keys.
+    pub(crate) keys: Option<PathBuf>,
     /// Allow a non-loopback listener without API keys.
     pub(crate) insecure: bool,
     /// Longest request body.
@@ -149,6 +151,7 @@ impl Default for HttpConfig {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 8000)),
             admin_listen: None,
+            keys: None,
             insecure: false,
             max_body_mib: 32,
         }
@@ -297,10 +300,11 @@ impl Config {
     fn check_addresses(&self) -> Result<(), Fault> {
         let usage = |message: String, help: &str| Err(Fault::usage(message, help));
         let exposed = |addr: &SocketAddr| !addr.ip().is_loopback();
-        if exposed(&self.http.listen) && !self.http.insecure {
+        if exposed(&self.http.listen) && !self.http.insecure && self.http.keys.is_none() {
             return usage(
                 format!("{} can be reached by others and no API keys are set", self.http.listen),
-                "listen on 127.0.0.1, or pass --insecure-http when the network itself is trusted",
+                "name a file of API keys with http.keys, listen on 127.0.0.1, or pass --insecure-http when \
+                 the network itself is trusted",
             );
         }
         if self.http.admin_listen.as_ref().is_some_and(exposed) && !self.http.insecure {

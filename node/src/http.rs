@@ -3,6 +3,7 @@
 use crate::admin::is_local;
 use crate::config::HttpConfig;
 use crate::fault::Fault;
+use crate::keys::KeyFile;
 use crate::node::Node;
 use axum::extract::{ConnectInfo, Request, State};
 use axum::http::StatusCode;
@@ -28,17 +29,20 @@ async fn bind(addr: SocketAddr) -> Result<TcpListener, Fault> {
 pub(crate) struct Listeners {
     main: TcpListener,
     admin: Option<TcpListener>,
+    keys: Option<KeyFile>,
 }
 
 impl Listeners {
-    /// Binds what the configuration names, so that a port in use is told before anything starts.
+    /// Binds what the configuration names and reads the API keys, so that a port in use or a wrong
+    /// file is told before anything starts.
     pub(crate) async fn bind(config: &HttpConfig) -> Result<Self, Fault> {
+        let keys = config.keys.as_deref().map(KeyFile::open).transpose()?;
         let main = bind(config.listen).await?;
         let admin = match config.admin_listen {
             Some(addr) => Some(bind(addr).await?),
             None => None,
         };
-        Ok(Self { main, admin })
+        Ok(Self { main, admin, keys })
     }
 
     /// Address of the main listener.
@@ -54,7 +58,15 @@ impl Listeners {
             ..frontend::Limits::default()
         };
         let metrics = Router::new().route("/metrics", get(metrics)).with_state(node.clone());
-        let mut api = frontend::router(cluster, limits).merge(metrics);
+        let keys = match self.keys {
+            Some(file) => {
+                let keys = file.keys();
+                node.tasks.spawn(file.watch(node.stop.clone()));
+                keys
+            }
+            None => Arc::new(frontend::Keys::open()),
+        };
+        let mut api = frontend::router(cluster, keys, limits).merge(metrics);
         if node.config.http.listen.ip().is_loopback() {
             api = api.layer(axum::middleware::from_fn(only_local));
         }

@@ -18,6 +18,7 @@ mod fault;
 mod files;
 mod host;
 mod http;
+mod keys;
 mod logging;
 mod membership;
 mod metrics;

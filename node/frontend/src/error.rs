@@ -34,6 +34,10 @@ pub(crate) enum Kind {
         /// Longest prompt.
         limit: u32,
     },
+    /// No key, or none that is good.
+    Unauthorised,
+    /// The tenant has asked for more than its quota.
+    RateLimited,
     /// No room now.
     Busy,
     /// No usable node now.
@@ -84,6 +88,8 @@ impl ApiError {
             (Kind::NoModel | Kind::NoPath, _) => StatusCode::NOT_FOUND,
             (Kind::NoMethod, _) => StatusCode::METHOD_NOT_ALLOWED,
             (Kind::TooLarge, _) => StatusCode::PAYLOAD_TOO_LARGE,
+            (Kind::Unauthorised, _) => StatusCode::UNAUTHORIZED,
+            (Kind::RateLimited, _) => StatusCode::TOO_MANY_REQUESTS,
             (Kind::Busy, Dialect::Anthropic) => overloaded,
             (Kind::Busy, Dialect::OpenAi) | (Kind::NoTarget, _) => StatusCode::SERVICE_UNAVAILABLE,
             (Kind::Failed, _) => StatusCode::INTERNAL_SERVER_ERROR,
@@ -112,6 +118,8 @@ impl ApiError {
             Kind::NoPath => ("invalid_request_error", Some("unknown_url")),
             Kind::NoMethod => ("invalid_request_error", Some("method_not_allowed")),
             Kind::TooLong { .. } => ("invalid_request_error", Some("context_length_exceeded")),
+            Kind::Unauthorised => ("invalid_request_error", Some("invalid_api_key")),
+            Kind::RateLimited => ("rate_limit_error", Some("rate_limit_exceeded")),
             Kind::Busy => ("overloaded_error", Some("overloaded")),
             Kind::NoTarget => ("server_error", Some("no_target")),
             Kind::Failed => ("server_error", Some("server_error")),
@@ -129,6 +137,8 @@ impl ApiError {
             Kind::Invalid | Kind::TooLong { .. } | Kind::NoMethod => "invalid_request_error",
             Kind::NoModel | Kind::NoPath => "not_found_error",
             Kind::TooLarge => "request_too_large",
+            Kind::Unauthorised => "authentication_error",
+            Kind::RateLimited => "rate_limit_error",
             Kind::Busy | Kind::NoTarget => "overloaded_error",
             // Within a stream this is the type that clients take as "try again".
             Kind::Failed if streaming => "overloaded_error",
@@ -145,7 +155,7 @@ impl ApiError {
     /// The code of a failed Responses answer.
     pub(crate) fn response_code(&self) -> &'static str {
         match self.kind {
-            Kind::Busy => "rate_limit_exceeded",
+            Kind::Busy | Kind::RateLimited => "rate_limit_exceeded",
             Kind::Invalid | Kind::TooLong { .. } | Kind::TooLarge => "invalid_prompt",
             _ => "server_error",
         }

@@ -19,6 +19,7 @@ mod content;
 mod error;
 mod explain;
 mod json;
+mod keys;
 mod markup;
 mod messages;
 mod nvext;
@@ -35,4 +36,5 @@ mod tools;
 
 pub use cluster::{Cluster, Served, ServedModel, Want};
 pub use explain::prompt_of;
+pub use keys::{KEY_MIN, KeyError, Keys, TenantSpec};
 pub use server::{Limits, router};

@@ -219,6 +219,10 @@ impl Markup {
             Some(Met::Open(at)) => (at, tools::OPEN, true),
         };
         let held = std::mem::take(&mut self.held);
+        // What looked like a string around the end of a call was none if this is no call.
+        let early = held[..at].find(tools::CLOSE);
+        let early = early.filter(|_| tools::read_calls(&held[..at]).is_none());
+        let (at, tag, again) = early.map_or((at, tag, again), |at| (at, tools::CLOSE, false));
         self.settle(&held[..at], thinking, out);
         self.held = held[at + tag.len()..].to_owned();
         if again && !self.is_done() {

@@ -36,6 +36,15 @@ pub(crate) struct AgentHints {
     pub(crate) latency_sensitivity: Option<f64>,
 }
 
+impl AgentHints {
+    /// The priority of a request that named none.
+    pub(crate) fn default_priority(&mut self, priority: i32) {
+        if self.latency_sensitivity.is_none() {
+            self.priority.get_or_insert(priority);
+        }
+    }
+}
+
 /// `nvext.retention[]`: a claim on a range of prompt tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 pub(crate) struct Retention {

@@ -7,6 +7,7 @@ use crate::answer::{Answer, Next};
 use crate::ask::Ask;
 use crate::cluster::{Cluster, ServedModel, Want};
 use crate::error::{ApiError, Dialect, Kind};
+use crate::keys::{Keys, Tenant};
 use crate::prompt::cache::PrefixCache;
 use crate::prompt::client::Client;
 use crate::prompt::{self, Prepared, Who};
@@ -60,18 +61,21 @@ const SMALL_BODY: usize = 16 << 10;
 /// What all handlers share.
 struct App {
     cluster: Arc<dyn Cluster>,
+    keys: Arc<Keys>,
     limits: Limits,
     cache: PrefixCache,
     /// How many large prompts are prepared at once.
     preparing: Arc<Semaphore>,
 }
 
-/// The HTTP surface of a node: everything but `/metrics` and `/admin`.
-pub fn router(cluster: Arc<dyn Cluster>, limits: Limits) -> axum::Router {
+/// The HTTP surface of a node: everything but `/metrics` and `/admin`. All of `/v1` is for holders
+/// of `keys`.
+pub fn router(cluster: Arc<dyn Cluster>, keys: Arc<Keys>, limits: Limits) -> axum::Router {
     let limits = Limits { heartbeat: limits.heartbeat.min(Duration::from_secs(15)), ..limits };
     let cores = std::thread::available_parallelism().map_or(2, usize::from);
     let app = App {
         cluster,
+        keys,
         limits,
         cache: PrefixCache::new(limits.cache_bytes),
         preparing: Arc::new(Semaphore::new(cores)),
@@ -154,32 +158,43 @@ async fn serve(
     body: Body,
 ) -> Response {
     let id = app.request();
-    let answer = app.generate(endpoint, &id, &headers, body).await;
+    let answer = match app.keys.admit(&headers) {
+        Ok(tenant) => app.generate(endpoint, &id, &tenant, &headers, body).await,
+        Err(error) => Err(error),
+    };
     finish(&id, answer.unwrap_or_else(|e| e.response(endpoint.dialect(), &id.to_string())))
 }
 
-async fn count_messages(app: State<Arc<App>>, body: Body) -> Response {
-    count(app, Endpoint::Messages, body, |n| json!({ "input_tokens": n })).await
+async fn count_messages(app: State<Arc<App>>, headers: HeaderMap, body: Body) -> Response {
+    count(app, Endpoint::Messages, &headers, body, |n| json!({ "input_tokens": n })).await
 }
 
-async fn count_responses(app: State<Arc<App>>, body: Body) -> Response {
+async fn count_responses(app: State<Arc<App>>, headers: HeaderMap, body: Body) -> Response {
     let object = "response.input_tokens";
-    count(app, Endpoint::Responses, body, |n| json!({ "object": object, "input_tokens": n })).await
+    count(
+        app,
+        Endpoint::Responses,
+        &headers,
+        body,
+        |n| json!({ "object": object, "input_tokens": n }),
+    )
+    .await
 }
 
 /// Counts a prompt's tokens without serving it.
 async fn count(
     State(app): State<Arc<App>>,
     endpoint: Endpoint,
+    headers: &HeaderMap,
     body: Body,
     shape: impl FnOnce(usize) -> Value,
 ) -> Response {
     let id = app.request();
     let count = async {
+        let tenant = app.keys.admit(headers)?.id.clone();
         let body = read_body(body, app.limits.body_bytes).await?;
         let task = app.clone();
         app.prepared(body.len(), move |client| {
-            let tenant = TenantId::local();
             let (ask, _) = endpoint.read(&body, || task.seal(&tenant))?;
             let (served, key) = task.resolve(&ask, &tenant)?;
             prompt::count(&ask, &served, &key, &task.cache, client)
@@ -264,6 +279,7 @@ impl App {
         self: &Arc<Self>,
         endpoint: Endpoint,
         id: &RequestId,
+        tenant: &Tenant,
         headers: &HeaderMap,
         body: Body,
     ) -> Result<Response, ApiError> {
@@ -271,19 +287,22 @@ impl App {
         let body = read_body(body, self.limits.body_bytes).await?;
         let who = Who {
             id: *id,
-            tenant: TenantId::local(),
+            tenant: tenant.id.clone(),
             session: session(headers),
             seed: self.cluster.fresh_id() as u64,
         };
         let app = self.clone();
+        let priority = tenant.priority;
         let ready = self
             .prepared(body.len(), move |client| {
-                let (ask, style) = endpoint.read(&body, || app.seal(&who.tenant))?;
+                let (mut ask, style) = endpoint.read(&body, || app.seal(&who.tenant))?;
+                ask.nvext.hints.default_priority(priority);
                 let (served, key) = app.resolve(&ask, &who.tenant)?;
                 let prepared = prompt::prepare(&ask, who, &served, &key, &app.cache, client)?;
                 Ok(Ready { ask, style, served, prepared })
             })
             .await?;
+        tenant.charge(ready.prepared.shape.prompt_tokens)?;
         tracing::debug!(
             request = %id,
             model = ready.served.name,

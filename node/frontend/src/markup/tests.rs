@@ -137,6 +137,18 @@ fn texts() -> impl Strategy<Value = String> {
     prop::collection::vec(parts, 0..12).prop_map(|parts| parts.concat())
 }
 
+#[test]
+fn an_end_within_what_is_no_string_is_an_end() {
+    for (text, shown) in [
+        (r#"<tool_call>"</tool_call>"<tool_call>"#, r#"""<tool_call>"#),
+        (r#"<tool_call>"</tool_call>" </tool_call>"#, r#""" "#),
+    ] {
+        let parsed = parse(text);
+        assert!(!parsed.text.contains("</tool_call>"), "{text}: {}", parsed.text);
+        assert_eq!(parsed.text, shown);
+    }
+}
+
 proptest! {
     #[test]
     fn cuts_do_not_matter(text in texts(), tools: bool, thinking: bool) {

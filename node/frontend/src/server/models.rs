@@ -17,6 +17,10 @@ pub(super) fn find<'a>(models: &'a [ServedModel], name: &str) -> Option<&'a Serv
 
 pub(super) async fn list(State(app): State<Arc<App>>, uri: Uri, headers: HeaderMap) -> Response {
     let dialect = dialect_of(&uri, &headers);
+    if let Err(error) = app.keys.admit(&headers) {
+        let id = app.request();
+        return finish(&id, error.response(dialect, &id.to_string()));
+    }
     let models = app.cluster.models();
     let data: Vec<Value> = models.iter().map(|model| entry(model, dialect)).collect();
     let list = match dialect {
@@ -40,6 +44,9 @@ pub(super) async fn one(
     let dialect = dialect_of(&uri, &headers);
     let models = app.cluster.models();
     let request = app.request();
+    if let Err(error) = app.keys.admit(&headers) {
+        return finish(&request, error.response(dialect, &request.to_string()));
+    }
     let response = match find(&models, &id) {
         Some(model) => json_response(&entry(model, dialect)),
         None => {

@@ -1,6 +1,6 @@
 //! A client that goes away takes its request with it, over a real connection.
 
-use crate::cluster::{CHAT, Fake, MESSAGES, Script};
+use crate::cluster::{CHAT, Fake, MESSAGES, Script, open};
 use frontend::Limits;
 use serde_json::json;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ async fn closing_the_connection_cancels() {
         let fake = Arc::new(Fake::new(script));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let router = frontend::router(fake.clone(), Limits::default());
+        let router = frontend::router(fake.clone(), open(), Limits::default());
         let server = tokio::spawn(async move { axum::serve(listener, router).await });
         let body = json!({
             "messages": [{"role": "user", "content": "hi"}], "max_tokens": 50, "stream": stream,

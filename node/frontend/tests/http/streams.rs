@@ -1,6 +1,8 @@
 //! A stream and a whole answer are the same answer; silence is filled; slow readers hold nothing.
 
-use crate::cluster::{CHAT, COMPLETIONS, Fake, MESSAGES, RESPONSES, Script, post, posted, say};
+use crate::cluster::{
+    CHAT, COMPLETIONS, Fake, MESSAGES, RESPONSES, Script, open, post, posted, say,
+};
 use crate::sse::{chat_body, completion_body, events, message_body, response_body};
 use frontend::Limits;
 use proptest::prelude::*;
@@ -182,7 +184,7 @@ async fn silence_is_filled_with_data() {
         (Script::Wait, RESPONSES, response_request(true), "event: response.in_progress"),
     ] {
         let fake = Arc::new(Fake::new(script));
-        let router = frontend::router(fake.clone(), limits);
+        let router = frontend::router(fake.clone(), open(), limits);
         let response = router.oneshot(posted(path, body.to_string())).await.unwrap();
         assert_eq!(response.status(), 200);
         assert_eq!(response.headers()["content-type"], "text/event-stream; charset=utf-8");
@@ -204,7 +206,7 @@ async fn a_slow_reader_holds_nothing_but_the_channel() {
     let text = "word ".repeat(2000);
     let script = Script::Say { text, batch: 1, reason: FinishReason::Stop(Token(2)) };
     let fake = Arc::new(Fake::new(script));
-    let router = frontend::router(fake.clone(), Limits::default());
+    let router = frontend::router(fake.clone(), open(), Limits::default());
     let body = posted(CHAT, chat_request(true).to_string());
     let response = router.oneshot(body).await.unwrap();
     // Nobody reads. All that can run has run after enough turns of the scheduler.
@@ -222,7 +224,7 @@ async fn an_early_end_cancels_the_engine_at_once() {
     use tower::ServiceExt;
     let long = format!("a stop me {}", "word ".repeat(500));
     let fake = Arc::new(Fake::new(say(&long)));
-    let router = frontend::router(fake.clone(), Limits::default());
+    let router = frontend::router(fake.clone(), open(), Limits::default());
     let body = posted(CHAT, chat_request(true).to_string());
     let mut stream = router.oneshot(body).await.unwrap().into_body().into_data_stream();
     let mut text = String::new();
