@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""Runs the SDKs that agents are written with against a node with scripted answers.
+"""Runs the SDKs that agents are written with against a node with scripted answers, and checks what it
+says against the published API descriptions where these are there.
 
-usage: clients.py BINARY CACHE
+usage: clients.py BINARY CACHE [FILE ...]
 
 Each client is installed from its registry into CACHE, in the versions named below, and does a tool
 round trip, whole and streamed, in a network of its own where the machine allows that. Ends with a
 line `N passed, N failed, N skipped`; a client that cannot be installed is skipped with the reason.
 """
 import functools
+import os
 import pathlib
 import subprocess
 import sys
@@ -15,9 +17,12 @@ import sys
 from common import NPM, PIP, installed, run_all
 
 HERE = pathlib.Path(__file__).resolve().parent / "clients"
+# The published API descriptions, which are not part of this project.
+SUITES = pathlib.Path(os.environ.get("DYNAMO_SUITES", HERE.parents[3] / "shared/suites"))
 PYTHON = {
     "openai_sdk.py": ["openai==3.57.0"],
     "anthropic_sdk.py": ["anthropic==2.14.0"],
+    "conformance.py": ["jsonschema==4.26.0"],
     "langchain_agent.py": ["langchain-openai==1.7.4", "langchain-anthropic==1.7.10"],
 }
 NODE = {
@@ -53,20 +58,29 @@ def attempt(command, scratch, url):
         done = subprocess.run([*command, url], capture_output=True, text=True, timeout=120)
     except subprocess.TimeoutExpired:
         return "still there after 120 s"
-    return None if done.returncode == 0 else (done.stderr or done.stdout).strip()[-800:]
+    return None if done.returncode == 0 else (done.stdout + done.stderr).strip()[-1500:]
 
 
 def main():
     binary, cache = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve()
+    chosen = sys.argv[3:]
     cases = []
     for name, packages in PYTHON.items():
+        if chosen and name not in chosen:
+            continue
         folder = cache / "-".join(packages)
         pip = str(folder / "venv/bin/pip")
         steps = [["python3", "-m", "venv", str(folder / "venv")], [pip, *PIP, *packages]]
         command = [str(folder / "venv/bin/python"), str(HERE / name)]
         missing = installed(steps, folder)
+        if name == "conformance.py":
+            command.append(str(SUITES))
+            if not SUITES.is_dir():
+                missing = f"the API descriptions are not in {SUITES} (DYNAMO_SUITES)"
         cases.append((" ".join([name, *packages]), missing, functools.partial(attempt, command)))
     for name, packages in NODE.items():
+        if chosen and name not in chosen:
+            continue
         folder = cache / packages[0].replace("/", "-").lstrip("@")
         # A module finds its packages beside itself.
         copy = ["cp", str(HERE / name), str(folder / name)]
