@@ -52,6 +52,8 @@ pub(crate) struct HttpConfig {
     pub(crate) insecure: bool,
     /// Longest request body.
     pub(crate) max_body_mib: u32,
+    /// Silence after which a connection without a whole request is closed.
+    pub(crate) idle_s: u64,
 }
 
 /// `[cluster]`
@@ -154,6 +156,7 @@ impl Default for HttpConfig {
             keys: None,
             insecure: false,
             max_body_mib: 32,
+            idle_s: 60,
         }
     }
 }
@@ -386,6 +389,12 @@ impl Config {
                     "use 0, or a positive number",
                 );
             }
+        }
+        if !(1..=3600).contains(&self.http.idle_s) {
+            return usage(
+                format!("http.idle_s = {} is not from 1 to 3600", self.http.idle_s),
+                "seconds of silence after which a connection is closed; 60 is the default",
+            );
         }
         if self.http.max_body_mib == 0 || self.node.site.is_empty() {
             return usage(

@@ -1,5 +1,7 @@
 //! The HTTP listeners: the API for everybody, metrics, and the admin verbs.
 
+mod serving;
+
 use crate::admin::is_local;
 use crate::config::HttpConfig;
 use crate::fault::Fault;
@@ -14,10 +16,23 @@ use axum::{Json, Router};
 use serde_json::json;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use tokio::net::TcpListener;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpSocket};
 
-async fn bind(addr: SocketAddr) -> Result<TcpListener, Fault> {
-    TcpListener::bind(addr).await.map_err(|error| {
+/// Connections that may wait to be accepted: a rack of agents comes back at once.
+const BACKLOG: u32 = 4096;
+
+fn bind(addr: SocketAddr) -> Result<TcpListener, Fault> {
+    let listen = || {
+        let socket = match addr.is_ipv4() {
+            true => TcpSocket::new_v4()?,
+            false => TcpSocket::new_v6()?,
+        };
+        socket.set_reuseaddr(true)?;
+        socket.bind(addr)?;
+        socket.listen(BACKLOG)
+    };
+    listen().map_err(|error| {
         Fault::new(
             format!("cannot listen on {addr} (HTTP): {error}"),
             "is another dynamo-node running there? choose another port with --http",
@@ -35,11 +50,11 @@ pub(crate) struct Listeners {
 impl Listeners {
     /// Binds what the configuration names and reads the API keys, so that a port in use or a wrong
     /// file is told before anything starts.
-    pub(crate) async fn bind(config: &HttpConfig) -> Result<Self, Fault> {
+    pub(crate) fn bind(config: &HttpConfig) -> Result<Self, Fault> {
         let keys = config.keys.as_deref().map(KeyFile::open).transpose()?;
-        let main = bind(config.listen).await?;
+        let main = bind(config.listen)?;
         let admin = match config.admin_listen {
-            Some(addr) => Some(bind(addr).await?),
+            Some(addr) => Some(bind(addr)?),
             None => None,
         };
         Ok(Self { main, admin, keys })
@@ -55,6 +70,7 @@ impl Listeners {
         let cluster = Arc::new(crate::cluster::View(node.clone()));
         let limits = frontend::Limits {
             body_bytes: node.config.http.max_body_mib as usize * (1 << 20),
+            body_silence: Duration::from_secs(node.config.http.idle_s),
             ..frontend::Limits::default()
         };
         let metrics = Router::new().route("/metrics", get(metrics)).with_state(node.clone());
@@ -82,16 +98,8 @@ impl Listeners {
 }
 
 fn spawn(node: &Arc<Node>, listener: TcpListener, router: Router) {
-    let stop = node.stop.clone();
-    let service = router.into_make_service_with_connect_info::<SocketAddr>();
-    node.tasks.spawn(async move {
-        let served = axum::serve(listener, service)
-            .with_graceful_shutdown(async move { stop.cancelled().await })
-            .await;
-        if let Err(error) = served {
-            tracing::error!(%error, "the HTTP listener stopped");
-        }
-    });
+    let idle = Duration::from_secs(node.config.http.idle_s);
+    node.tasks.spawn(serving::serve(listener, router, idle, node.stop.clone()));
 }
 
 /// A listener on loopback answers callers that name this machine. A page in a browser that

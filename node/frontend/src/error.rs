@@ -28,6 +28,8 @@ pub(crate) enum Kind {
     NoMethod,
     /// The body is too large.
     TooLarge,
+    /// The body stopped coming.
+    Late,
     /// The prompt exceeds the context; lengths in tokens.
     TooLong {
         tokens: u32,
@@ -88,6 +90,7 @@ impl ApiError {
             (Kind::NoModel | Kind::NoPath, _) => StatusCode::NOT_FOUND,
             (Kind::NoMethod, _) => StatusCode::METHOD_NOT_ALLOWED,
             (Kind::TooLarge, _) => StatusCode::PAYLOAD_TOO_LARGE,
+            (Kind::Late, _) => StatusCode::REQUEST_TIMEOUT,
             (Kind::Unauthorised, _) => StatusCode::UNAUTHORIZED,
             (Kind::RateLimited, _) => StatusCode::TOO_MANY_REQUESTS,
             (Kind::Busy, Dialect::Anthropic) => overloaded,
@@ -113,7 +116,7 @@ impl ApiError {
 
     fn openai(&self) -> Value {
         let (kind, code) = match self.kind {
-            Kind::Invalid | Kind::TooLarge => ("invalid_request_error", None),
+            Kind::Invalid | Kind::TooLarge | Kind::Late => ("invalid_request_error", None),
             Kind::NoModel => ("invalid_request_error", Some("model_not_found")),
             Kind::NoPath => ("invalid_request_error", Some("unknown_url")),
             Kind::NoMethod => ("invalid_request_error", Some("method_not_allowed")),
@@ -137,6 +140,7 @@ impl ApiError {
             Kind::Invalid | Kind::TooLong { .. } | Kind::NoMethod => "invalid_request_error",
             Kind::NoModel | Kind::NoPath => "not_found_error",
             Kind::TooLarge => "request_too_large",
+            Kind::Late => "timeout_error",
             Kind::Unauthorised => "authentication_error",
             Kind::RateLimited => "rate_limit_error",
             Kind::Busy | Kind::NoTarget => "overloaded_error",

@@ -35,6 +35,8 @@ use tokio::sync::Semaphore;
 pub struct Limits {
     /// Largest request body in bytes.
     pub body_bytes: usize,
+    /// Longest silence within a body that a client sends.
+    pub body_silence: Duration,
     /// Longest silence within a stream; at most 15 s, which clients and proxies bear.
     pub heartbeat: Duration,
     /// How long a stream waits for its first item, so that an early refusal is still a status
@@ -48,6 +50,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             body_bytes: 32 << 20,
+            body_silence: Duration::from_secs(60),
             heartbeat: Duration::from_secs(10),
             commit_after: Duration::from_secs(1),
             cache_bytes: 256 << 20,
@@ -192,7 +195,7 @@ async fn count(
     let id = app.request();
     let count = async {
         let tenant = app.keys.admit(headers)?.id.clone();
-        let body = read_body(body, app.limits.body_bytes).await?;
+        let body = read_body(body, &app.limits).await?;
         let task = app.clone();
         app.prepared(body.len(), move |client| {
             let (ask, _) = endpoint.read(&body, || task.seal(&tenant))?;
@@ -284,7 +287,7 @@ impl App {
         body: Body,
     ) -> Result<Response, ApiError> {
         let arrived = Instant::now();
-        let body = read_body(body, self.limits.body_bytes).await?;
+        let body = read_body(body, &self.limits).await?;
         let who = Who {
             id: *id,
             tenant: tenant.id.clone(),
@@ -358,10 +361,14 @@ async fn collect(answer: &mut Answer) -> Result<(Vec<Piece>, Ending, Option<Valu
     }
 }
 
-async fn read_body(body: Body, limit: usize) -> Result<Bytes, ApiError> {
+async fn read_body(body: Body, limits: &Limits) -> Result<Bytes, ApiError> {
+    let limit = limits.body_bytes;
     let mut stream = body.into_data_stream();
     let mut read = BytesMut::new();
-    while let Some(chunk) = stream.next().await {
+    let silent = |_| ApiError::new(Kind::Late, "the request body did not come to its end in time");
+    while let Some(chunk) =
+        tokio::time::timeout(limits.body_silence, stream.next()).await.map_err(silent)?
+    {
         let chunk =
             chunk.map_err(|e| ApiError::invalid(format!("the body could not be read: {e}")))?;
         if read.len().saturating_add(chunk.len()) > limit {

@@ -223,7 +223,7 @@ pub(super) async fn run(
         put(&home.records, "cluster", b"self", &membership)?;
     }
     let clock = Clock::start();
-    let listeners = Listeners::bind(&home.config.http).await?;
+    let listeners = Listeners::bind(&home.config.http)?;
     let host = Arc::new(NodeHost::new());
     let transfer = bind_transfer(&home, &membership, host.clone())?;
     let (rim_commands, rim_orders) = mpsc::channel(rim::COMMANDS_MAX);

@@ -29,6 +29,7 @@ mod netns;
 mod nvme;
 mod pressure;
 mod requests;
+mod silence;
 mod sim;
 mod starts;
 mod strangers;

@@ -13,7 +13,7 @@ fn model() -> String {
 #[test]
 fn ports_in_use() {
     let bench = Bench::new();
-    let (http, cluster) = ports();
+    let (_, cluster) = ports();
     let start = |name: &str, http: u16, cluster: u16| {
         bench.run(&format!(
             "start {} --data-dir {name} --http 127.0.0.1:{http} --listen 127.0.0.1:{cluster}",
@@ -24,10 +24,10 @@ fn ports_in_use() {
     let port = taken.local_addr().unwrap().port();
     let words = [&port.to_string(), "in use"];
     start("http", port, cluster).refused_with(1, &words);
-    start("tcp", http, port).refused_with(1, &words);
+    start("tcp", 0, port).refused_with(1, &words);
     let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();
-    start("udp", http, port).refused_with(1, &[&port.to_string(), "in use"]);
+    start("udp", 0, port).refused_with(1, &[&port.to_string(), "in use"]);
     let nowhere =
         format!("start {} --data-dir nowhere --http 192.0.2.1:1 --insecure-http", model());
     bench.run(&nowhere).refused_with(1, &["192.0.2.1:1"]);

@@ -229,3 +229,17 @@ async fn unknown_paths_and_methods_speak_the_dialect() {
         assert_eq!(reply.json().get("type").is_some(), anthropic, "{}", reply.text);
     }
 }
+
+#[tokio::test]
+async fn a_body_that_stops_coming_is_given_up() {
+    use axum::body::{Body, Bytes};
+    use futures::StreamExt;
+    for (path, kind) in [(CHAT, "invalid_request_error"), (MESSAGES, "timeout_error")] {
+        let begun = futures::stream::iter([Ok::<_, std::io::Error>(Bytes::from_static(b"{"))]);
+        let body = Body::from_stream(begun.chain(futures::stream::pending()));
+        let limits =
+            Limits { body_silence: std::time::Duration::from_millis(5), ..Limits::default() };
+        let reply = request(Arc::new(Fake::new(say("ok"))), limits, posted(path, body)).await;
+        assert_eq!((reply.status.as_u16(), &reply.json()["error"]["type"]), (408, &json!(kind)));
+    }
+}

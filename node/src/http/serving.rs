@@ -1,0 +1,63 @@
+//! Connections of an HTTP listener: accepted, served, closed when nothing comes.
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::ConnectInfo;
+use axum::http::Request;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tower::Service;
+
+/// After an accept that failed, which is mostly for want of file descriptors.
+const BREATH: Duration = Duration::from_millis(50);
+
+/// Serves until `stop`, then ends the connections after the answers that are under way. A
+/// connection on which no request has begun, or no whole head has come, for `idle` is closed.
+pub(super) async fn serve(
+    listener: TcpListener,
+    router: Router,
+    idle: Duration,
+    stop: CancellationToken,
+) {
+    let mut http = hyper::server::conn::http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(idle);
+    let connections = GracefulShutdown::new();
+    while let Some(accepted) = stop.run_until_cancelled(listener.accept()).await {
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::warn!(%error, "an HTTP connection could not be accepted");
+                tokio::time::sleep(BREATH).await;
+                continue;
+            }
+        };
+        // Tokens are small and shall not wait for each other.
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%peer, %error, "no TCP_NODELAY");
+        }
+        let router = router.clone();
+        let service = service_fn(move |mut request: Request<Incoming>| {
+            request.extensions_mut().insert(ConnectInfo(peer));
+            router.clone().call(request.map(Body::new))
+        });
+        let (http, watcher) = (http.clone(), connections.watcher());
+        tokio::spawn(async move {
+            // A connection that says nothing costs neither a buffer nor a parser.
+            match tokio::time::timeout(idle, stream.peek(&mut [0])).await {
+                Ok(Ok(1..)) => {}
+                // Silence, the end, or an error.
+                _ => return,
+            }
+            let connection = http.serve_connection(TokioIo::new(stream), service);
+            if let Err(error) = Box::pin(watcher.watch(connection)).await {
+                tracing::debug!(%peer, %error, "an HTTP connection broke");
+            }
+        });
+    }
+    connections.shutdown().await;
+}
