@@ -21,7 +21,7 @@ async fn the_prefix_of_another_node_arrives() {
     let cluster = Cluster::start(&tiny(), vec![with_config(FETCHING_WINS); 2]).await;
     let (prompt, salt) = (text(1, 5000), "shared");
     let cold = cluster.answer(&cluster.bound(0, &prompt, salt)).await;
-    cluster.would_fetch((1, 1, 0), (&prompt, salt), 0.9).await;
+    cluster.would_fetch((1, 1, 0), (&prompt, salt), 0.97).await;
     let fetched = cluster.answer(&cluster.bound(1, &prompt, salt)).await;
     let recomputed = cluster.answer(&cluster.bound(1, &prompt, "another")).await;
     let whole = shareable(fetched.prompt_tokens);
