@@ -1,34 +1,23 @@
-//! The Completions dialect: text, or tokens, in and text out, without a template.
+//! The Completions dialect: text, or tokens, in and text out, without a template. Its frame and its
+//! counts are those of Chat Completions.
 
 pub(crate) mod request;
 pub(crate) mod response;
 pub(crate) mod stream;
 
+use crate::chat::Frame;
 use crate::stream::{Piece, Reason};
 use serde_json::{Value, json};
 
-/// What every part of one answer carries.
-#[derive(Clone, Debug)]
-pub(crate) struct Frame {
-    /// Hexadecimal digits of the request.
-    pub(crate) request: String,
-    /// The model as the client named it.
-    pub(crate) model: String,
-    /// Seconds since the Unix epoch.
-    pub(crate) created: u64,
-}
-
-impl Frame {
-    /// The object; the stream sends many, each with a part of the text.
-    fn object(&self, choices: &Value) -> Value {
-        json!({
-            "id": format!("cmpl-{}", self.request),
-            "object": "text_completion",
-            "created": self.created,
-            "model": self.model,
-            "choices": choices,
-        })
-    }
+/// The object; the stream sends many, each with a part of the text.
+fn object(frame: &Frame, choices: &Value) -> Value {
+    json!({
+        "id": format!("cmpl-{}", frame.request),
+        "object": "text_completion",
+        "created": frame.created,
+        "model": frame.model,
+        "choices": choices,
+    })
 }
 
 fn choice(text: &str, finish: Option<&Reason>) -> Value {

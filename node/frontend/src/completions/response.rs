@@ -1,7 +1,7 @@
 //! A whole Completions answer.
 
-use super::{Frame, choice, text};
-use crate::chat::usage;
+use super::{choice, object, text};
+use crate::chat::{Frame, usage};
 use crate::stream::{Ending, Piece};
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ pub(crate) fn body(
     nvext: Option<Value>,
 ) -> Value {
     let whole: String = pieces.iter().map(text).collect();
-    let mut body = frame.object(&choice(&whole, Some(&ending.reason)));
+    let mut body = object(frame, &choice(&whole, Some(&ending.reason)));
     if let Some(body) = body.as_object_mut() {
         body.insert("usage".into(), usage(&ending.usage));
         if let Some(nvext) = nvext {

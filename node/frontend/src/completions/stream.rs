@@ -1,7 +1,7 @@
 //! A Completions answer as chunks.
 
-use super::{Frame, choice, text};
-use crate::chat::usage;
+use super::{choice, object, text};
+use crate::chat::{Frame, usage};
 use crate::error::{ApiError, Dialect};
 use crate::sse::{Writer, event};
 use crate::stream::{Ending, Piece, Reason, Usage};
@@ -30,7 +30,7 @@ impl CompletionWriter {
         nvext: Option<Value>,
         out: &mut String,
     ) {
-        let mut chunk = self.frame.object(choices);
+        let mut chunk = object(&self.frame, choices);
         if let Some(chunk) = chunk.as_object_mut() {
             for (name, value) in [("usage", counts), ("nvext", nvext)] {
                 if let Some(value) = value {

@@ -67,7 +67,7 @@ impl Endpoint {
 /// One answer's dialect and frame.
 pub(crate) enum Speech {
     Chat(chat::Frame, bool),
-    Completions(completions::Frame, bool),
+    Completions(chat::Frame, bool),
     Messages(messages::Frame),
     Responses(Box<responses::Frame>),
 }
@@ -85,7 +85,7 @@ impl Speech {
         match style {
             Style::Chat => Self::Chat(chat::Frame { request, model, created }, ask.include_usage),
             Style::Completions => {
-                let frame = completions::Frame { request, model, created };
+                let frame = chat::Frame { request, model, created };
                 Self::Completions(frame, ask.include_usage)
             }
             Style::Messages => Self::Messages(messages::Frame { request, model }),
