@@ -44,6 +44,33 @@ async fn call(args: &ClientArgs, path: &str, body: Option<Value>) -> Result<Valu
     Err(Fault::new(message, "see the message; `dynamo-node status` shows the cluster"))
 }
 
+/// One node's line of the table.
+fn row(node: &Value, is_self: bool) -> String {
+    let text = |key: &str| node[key].as_str().unwrap_or("?").to_owned();
+    // Values of JSON themselves heed no width.
+    let number = |value: &Value| value.to_string();
+    let engines: Vec<String> = node["engines"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|engine| {
+            let (model, load) = (engine["model"].as_str().unwrap_or("?"), &engine["load"]);
+            format!("{model} ({} running, {} waiting)", load["running"], load["waiting"])
+        })
+        .collect();
+    format!(
+        "{:<10} {:<9} {:<28} {:>7} {:>8} {:>8} {:>8}  {}",
+        text("id").chars().take(8).collect::<String>() + if is_self { "*" } else { "" },
+        text("state"),
+        text("http"),
+        number(&node["incarnation"]),
+        number(&node["blocks"]["gpu"]),
+        number(&node["blocks"]["dram"]),
+        number(&node["blocks"]["nvme"]),
+        if engines.is_empty() { "none".to_owned() } else { engines.join(", ") },
+    )
+}
+
 /// `dynamo-node status`
 pub(crate) async fn status(args: &StatusArgs) -> Result<(), Fault> {
     let status = call(&args.client, "/admin/v1/status", None).await?;
@@ -52,39 +79,12 @@ pub(crate) async fn status(args: &StatusArgs) -> Result<(), Fault> {
         return Ok(());
     }
     print(format_args!("cluster {}", status["cluster"].as_str().unwrap_or("?")));
-    let nothing = Vec::new();
     print(format_args!(
         "{:<10} {:<9} {:<28} {:>7} {:>8} {:>8} {:>8}  engines",
         "node", "state", "http", "life", "engine", "dram", "nvme"
     ));
-    for node in status["nodes"].as_array().unwrap_or(&nothing) {
-        let text = |key: &str| node[key].as_str().unwrap_or("?").to_owned();
-        let engines: Vec<String> = node["engines"]
-            .as_array()
-            .unwrap_or(&nothing)
-            .iter()
-            .map(|e| {
-                let load = &e["load"];
-                format!(
-                    "{} ({} running, {} waiting)",
-                    e["model"].as_str().unwrap_or("?"),
-                    load["running"],
-                    load["waiting"]
-                )
-            })
-            .collect();
-        let me = if node["id"] == status["self"] { "*" } else { "" };
-        print(format_args!(
-            "{:<10} {:<9} {:<28} {:>7} {:>8} {:>8} {:>8}  {}",
-            text("id").chars().take(8).collect::<String>() + me,
-            text("state"),
-            text("http"),
-            node["incarnation"],
-            node["blocks"]["gpu"],
-            node["blocks"]["dram"],
-            node["blocks"]["nvme"],
-            if engines.is_empty() { "none".to_owned() } else { engines.join(", ") },
-        ));
+    for node in status["nodes"].as_array().into_iter().flatten() {
+        print(row(node, node["id"] == status["self"]));
     }
     print(format_args!(
         "index: {} entries, {} bytes",
@@ -141,4 +141,21 @@ pub(crate) async fn explain(args: &ClientArgs, file: &Path, as_json: bool) -> Re
         print(format_args!("{}", answer["text"].as_str().unwrap_or_default()));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_stand_under_their_names() {
+        let node = json!({
+            "id": "0123456789", "state": "alive", "http": "http://127.0.0.1:8000", "incarnation": 1,
+            "blocks": {"gpu": 20, "dram": 300, "nvme": 4000}, "engines": [],
+        });
+        assert_eq!(
+            row(&node, true),
+            "01234567*  alive     http://127.0.0.1:8000              1       20      300     4000  none"
+        );
+    }
 }
