@@ -2,11 +2,12 @@
 
 use crate::clock::Clock;
 use crate::node::Node;
-use frontend::{Cluster, Served, ServedModel, Want};
-use futures::future::BoxFuture;
+use frontend::{Cluster, Kept, RecordName, Served, ServedModel, Unkept, Want};
+use futures::future::{BoxFuture, ready};
 use protocol::hash::{ClientSalt, RoutingKey};
 use protocol::id::TenantId;
 use protocol::prompt::{Prompt, Refusal};
+use protocol::time::Span;
 use std::sync::Arc;
 
 /// One node's view of the cluster.
@@ -38,6 +39,18 @@ impl Cluster for View {
         self.0.tenant_secret(tenant)
     }
 
+    fn keep(&self, _: RecordName, _: Vec<u8>, _: Span) -> BoxFuture<'static, Result<Kept, Unkept>> {
+        Box::pin(ready(Err(unbuilt())))
+    }
+
+    fn recall(&self, _: RecordName) -> BoxFuture<'static, Result<Option<Vec<u8>>, Unkept>> {
+        Box::pin(ready(Err(unbuilt())))
+    }
+
+    fn forget(&self, _: RecordName) -> BoxFuture<'static, Result<bool, Unkept>> {
+        Box::pin(ready(Err(unbuilt())))
+    }
+
     fn entry_node(&self) -> String {
         self.0.id.to_string()
     }
@@ -49,4 +62,8 @@ impl Cluster for View {
     fn fresh_id(&self) -> u128 {
         crate::startup::entropy::<16>().map_or(0, u128::from_le_bytes)
     }
+}
+
+fn unbuilt() -> Unkept {
+    Unkept("nodes of this release keep no records".into())
 }

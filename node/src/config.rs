@@ -54,6 +54,8 @@ pub(crate) struct HttpConfig {
     pub(crate) max_body_mib: u32,
     /// Silence after which a connection without a whole request is closed.
     pub(crate) idle_s: u64,
+    /// How long stored responses are kept.
+    pub(crate) responses_h: u64,
 }
 
 /// `[cluster]`
@@ -157,6 +159,7 @@ impl Default for HttpConfig {
             insecure: false,
             max_body_mib: 32,
             idle_s: 60,
+            responses_h: 720,
         }
     }
 }
@@ -394,6 +397,12 @@ impl Config {
             return usage(
                 format!("http.idle_s = {} is not from 1 to 3600", self.http.idle_s),
                 "seconds of silence after which a connection is closed; 60 is the default",
+            );
+        }
+        if !(1..=8760).contains(&self.http.responses_h) {
+            return usage(
+                format!("http.responses_h = {} is not from 1 to 8760", self.http.responses_h),
+                "hours that stored responses are kept; 720 is the default",
             );
         }
         if self.http.max_body_mib == 0 || self.node.site.is_empty() {

@@ -71,6 +71,7 @@ impl Listeners {
         let limits = frontend::Limits {
             body_bytes: node.config.http.max_body_mib as usize * (1 << 20),
             body_silence: Duration::from_secs(node.config.http.idle_s),
+            responses_ttl: Duration::from_secs(node.config.http.responses_h * 3600),
             ..frontend::Limits::default()
         };
         let metrics = Router::new().route("/metrics", get(metrics)).with_state(node.clone());

@@ -5,6 +5,7 @@ use protocol::hash::{ClientSalt, RoutingKey};
 use protocol::id::{NodeId, TenantId};
 use protocol::plan::Placed;
 use protocol::prompt::{Prompt, Refusal, StreamItem};
+use protocol::time::Span;
 use std::sync::Arc;
 
 /// The cluster as the frontend sees it.
@@ -31,6 +32,20 @@ pub trait Cluster: Send + Sync + 'static {
     /// on all nodes and over restarts.
     fn sealing_secret(&self, tenant: &TenantId) -> [u8; 32];
 
+    /// Keeps a record until `ttl` is over, on several nodes; an older value is replaced.
+    fn keep(
+        &self,
+        name: RecordName,
+        value: Vec<u8>,
+        ttl: Span,
+    ) -> BoxFuture<'static, Result<Kept, Unkept>>;
+
+    /// A record that is kept; `None` when there is none, which the cluster then knows for sure.
+    fn recall(&self, name: RecordName) -> BoxFuture<'static, Result<Option<Vec<u8>>, Unkept>>;
+
+    /// Removes a record; whether there was one.
+    fn forget(&self, name: RecordName) -> BoxFuture<'static, Result<bool, Unkept>>;
+
     /// This node, as `nvext.route` names it.
     fn entry_node(&self) -> String;
 
@@ -40,6 +55,28 @@ pub trait Cluster: Send + Sync + 'static {
     /// A fresh random number: request ids and seeds.
     fn fresh_id(&self) -> u128;
 }
+
+/// The name of a record that the cluster keeps; it says nothing about what is in it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct RecordName {
+    /// Records of one place are on the same nodes.
+    pub place: [u8; 16],
+    /// Tells records of one place apart.
+    pub name: [u8; 16],
+}
+
+/// How well a record is kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kept {
+    /// It survives the loss of a node.
+    Safe,
+    /// Too few nodes have it for that.
+    Degraded,
+}
+
+/// Why the cluster could not keep, find or remove a record now, in words for people.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Unkept(pub String);
 
 /// A model as it is served.
 #[derive(Clone)]

@@ -26,6 +26,10 @@ pub(crate) enum Kind {
     NoPath,
     /// The path exists, the method does not.
     NoMethod,
+    /// What is named by its id is not there.
+    NotFound,
+    /// The response to go on from is not there.
+    NoPrevious,
     /// The body is too large.
     TooLarge,
     /// The body stopped coming.
@@ -86,8 +90,8 @@ impl ApiError {
     fn status(&self, dialect: Dialect) -> StatusCode {
         let overloaded = StatusCode::from_u16(529).unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
         match (self.kind, dialect) {
-            (Kind::Invalid | Kind::TooLong { .. }, _) => StatusCode::BAD_REQUEST,
-            (Kind::NoModel | Kind::NoPath, _) => StatusCode::NOT_FOUND,
+            (Kind::Invalid | Kind::TooLong { .. } | Kind::NoPrevious, _) => StatusCode::BAD_REQUEST,
+            (Kind::NoModel | Kind::NoPath | Kind::NotFound, _) => StatusCode::NOT_FOUND,
             (Kind::NoMethod, _) => StatusCode::METHOD_NOT_ALLOWED,
             (Kind::TooLarge, _) => StatusCode::PAYLOAD_TOO_LARGE,
             (Kind::Late, _) => StatusCode::REQUEST_TIMEOUT,
@@ -116,7 +120,10 @@ impl ApiError {
 
     fn openai(&self) -> Value {
         let (kind, code) = match self.kind {
-            Kind::Invalid | Kind::TooLarge | Kind::Late => ("invalid_request_error", None),
+            Kind::Invalid | Kind::TooLarge | Kind::Late | Kind::NotFound => {
+                ("invalid_request_error", None)
+            }
+            Kind::NoPrevious => ("invalid_request_error", Some("previous_response_not_found")),
             Kind::NoModel => ("invalid_request_error", Some("model_not_found")),
             Kind::NoPath => ("invalid_request_error", Some("unknown_url")),
             Kind::NoMethod => ("invalid_request_error", Some("method_not_allowed")),
@@ -137,8 +144,10 @@ impl ApiError {
 
     fn anthropic(&self, request: &str, streaming: bool) -> Value {
         let kind = match self.kind {
-            Kind::Invalid | Kind::TooLong { .. } | Kind::NoMethod => "invalid_request_error",
-            Kind::NoModel | Kind::NoPath => "not_found_error",
+            Kind::Invalid | Kind::TooLong { .. } | Kind::NoMethod | Kind::NoPrevious => {
+                "invalid_request_error"
+            }
+            Kind::NoModel | Kind::NoPath | Kind::NotFound => "not_found_error",
             Kind::TooLarge => "request_too_large",
             Kind::Late => "timeout_error",
             Kind::Unauthorised => "authentication_error",

@@ -4,6 +4,7 @@ use crate::cluster::Cluster;
 use crate::prompt::cache::PrefixCache;
 use crate::prompt::client::Client;
 use crate::prompt::{self, Who};
+use crate::responses::record::Recalled;
 use crate::seal::Seal;
 use crate::server::resolve;
 use crate::server::speech::Endpoint;
@@ -22,8 +23,10 @@ pub async fn prompt_of(cluster: Arc<dyn Cluster>, body: Value) -> Result<Prompt,
     let work = move || {
         let bytes = body.to_string().into_bytes();
         let tenant = TenantId::local();
-        let seal = || Seal::new(&cluster.sealing_secret(&tenant));
-        let (ask, _) = Endpoint::guess(&body).read(&bytes, seal).map_err(|error| error.message)?;
+        let seal = || Seal::of_reasoning(&cluster.sealing_secret(&tenant));
+        let (ask, _) = Endpoint::guess(&body)
+            .read(&bytes, seal, Recalled::default())
+            .map_err(|error| error.message)?;
         let (served, key) =
             resolve(cluster.as_ref(), &ask, &tenant).map_err(|error| error.message)?;
         let who = Who { id: RequestId(cluster.fresh_id()), tenant, session: None, seed: 0 };

@@ -19,6 +19,7 @@ mod content;
 mod error;
 mod explain;
 mod json;
+mod keeper;
 mod keys;
 mod markup;
 mod messages;
@@ -34,7 +35,7 @@ mod stream;
 mod testing;
 mod tools;
 
-pub use cluster::{Cluster, Served, ServedModel, Want};
+pub use cluster::{Cluster, Kept, RecordName, Served, ServedModel, Unkept, Want};
 pub use explain::prompt_of;
 pub use keys::{KEY_MIN, KeyError, Keys, TenantSpec};
 pub use server::{Limits, router};

@@ -2,13 +2,16 @@
 
 mod history;
 mod item;
+pub(crate) mod record;
 pub(crate) mod request;
 pub(crate) mod response;
 pub(crate) mod stream;
 mod tools;
 
+use crate::keeper::Standing;
 use crate::seal::Seal;
 use crate::stream::{Ending, Reason, Usage};
+use record::{Draft, Record};
 use serde_json::{Map, Value, json};
 use tools::ToolTable;
 
@@ -33,6 +36,8 @@ pub(crate) struct Echo {
     fields: Map<String, Value>,
     /// Seals reasoning, where the client asked for that.
     seal: Option<Seal>,
+    /// What the record of the response is made of, where it shall be kept.
+    keep: Option<Draft>,
     tools: ToolTable,
 }
 
@@ -78,6 +83,26 @@ impl Frame {
         object.insert("usage".into(), usage(&counts));
         Value::Object(object)
     }
+}
+
+impl Echo {
+    /// The record of a response, where it shall be kept.
+    fn record(&self, response: &Value) -> Option<Record> {
+        self.keep.clone().map(|draft| draft.record(response.clone()))
+    }
+}
+
+/// Says in a response object how it is kept, unless it is as it should be.
+fn mark(response: &mut Value, standing: &Standing) {
+    let stored = match standing {
+        Standing::Safe => return,
+        Standing::Degraded => json!({ "state": "degraded" }),
+        Standing::Not(why) => {
+            response["store"] = false.into();
+            json!({ "state": "failed", "reason": why })
+        }
+    };
+    response["nvext"]["stored"] = stored;
 }
 
 /// Whether an answer ended before the model had ended it.

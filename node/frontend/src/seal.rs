@@ -1,7 +1,8 @@
-//! Reasoning that a client keeps for us and cannot read or change: `encrypted_content`.
+//! What others keep for us and can neither read nor change: reasoning that clients bring back
+//! (`encrypted_content`), and responses on the nodes that store them.
 //!
-//! ChaCha20-Poly1305 under a key of the cluster and the tenant. The nonce is a keyed hash of the
-//! text, so that equal texts give equal seals and no randomness is needed.
+//! ChaCha20-Poly1305 under a key of the cluster, the tenant and the purpose. The nonce is a keyed
+//! hash of the content, so that equal contents give equal seals and no randomness is needed.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -27,30 +28,47 @@ impl std::fmt::Debug for Seal {
 }
 
 impl Seal {
-    /// The seal of a secret, which only nodes of the cluster know.
-    pub(crate) fn new(secret: &[u8; 32]) -> Self {
-        let derive = |context| blake3::derive_key(context, secret);
-        let key = derive("dynamo-node 2026-11 sealed reasoning");
+    /// The seal of reasoning under a secret, which only nodes of the cluster know.
+    pub(crate) fn of_reasoning(secret: &[u8; 32]) -> Self {
+        Self::new(secret, "dynamo-node 2026-11 sealed reasoning")
+    }
+
+    /// The seal of records under such a secret.
+    pub(crate) fn of_records(secret: &[u8; 32]) -> Self {
+        Self::new(secret, "dynamo-node 2026-11 sealed record")
+    }
+
+    fn new(secret: &[u8; 32], purpose: &str) -> Self {
+        let key = blake3::derive_key(purpose, secret);
         Self {
             cipher: ChaCha20Poly1305::new(Key::from_slice(&key)),
-            nonces: derive("dynamo-node 2026-11 sealed reasoning nonce"),
+            nonces: blake3::derive_key(&format!("{purpose} nonce"), secret),
         }
+    }
+
+    /// The content, sealed.
+    pub(crate) fn seal(&self, content: &[u8]) -> Vec<u8> {
+        let hash = blake3::keyed_hash(&self.nonces, content);
+        let nonce = &hash.as_bytes()[..NONCE];
+        let sealed = self.cipher.encrypt(Nonce::from_slice(nonce), content).unwrap_or_default();
+        [nonce, &sealed].concat()
+    }
+
+    /// The content; `None` when it was sealed elsewhere or changed.
+    pub(crate) fn unseal(&self, sealed: &[u8]) -> Option<Vec<u8>> {
+        let (nonce, sealed) = sealed.split_at_checked(NONCE)?;
+        self.cipher.decrypt(Nonce::from_slice(nonce), sealed).ok()
     }
 
     /// A text for the client to bring back.
     pub(crate) fn close(&self, text: &str) -> String {
-        let hash = blake3::keyed_hash(&self.nonces, text.as_bytes());
-        let nonce = &hash.as_bytes()[..NONCE];
-        let sealed =
-            self.cipher.encrypt(Nonce::from_slice(nonce), text.as_bytes()).unwrap_or_default();
-        format!("{VERSION}{}", URL_SAFE_NO_PAD.encode([nonce, &sealed].concat()))
+        format!("{VERSION}{}", URL_SAFE_NO_PAD.encode(self.seal(text.as_bytes())))
     }
 
     /// The text; `None` when it was sealed elsewhere or changed.
     pub(crate) fn open(&self, sealed: &str) -> Option<String> {
         let bytes = URL_SAFE_NO_PAD.decode(sealed.strip_prefix(VERSION)?).ok()?;
-        let (nonce, sealed) = bytes.split_at_checked(NONCE)?;
-        String::from_utf8(self.cipher.decrypt(Nonce::from_slice(nonce), sealed).ok()?).ok()
+        String::from_utf8(self.unseal(&bytes)?).ok()
     }
 }
 
@@ -62,11 +80,12 @@ mod tests {
     proptest! {
         #[test]
         fn what_was_sealed_comes_back_and_nothing_else(text: String, at: usize, flip in 1u8..) {
-            let seal = Seal::new(&[1; 32]);
+            let seal = Seal::of_reasoning(&[1; 32]);
+            prop_assert_eq!(Seal::of_records(&[1; 32]).open(&seal.close(&text)), None);
             let sealed = seal.close(&text);
             prop_assert_eq!(seal.open(&sealed), Some(text.clone()));
             prop_assert_eq!(seal.close(&text), sealed.clone());
-            prop_assert_eq!(Seal::new(&[2; 32]).open(&sealed), None);
+            prop_assert_eq!(Seal::of_reasoning(&[2; 32]).open(&sealed), None);
             let mut bytes = URL_SAFE_NO_PAD.decode(&sealed[VERSION.len()..]).unwrap();
             let at = at % bytes.len();
             bytes[at] ^= flip;
@@ -76,8 +95,8 @@ mod tests {
 
         #[test]
         fn foreign_text_opens_nothing(text: String) {
-            prop_assert_eq!(Seal::new(&[1; 32]).open(&text), None);
-            prop_assert_eq!(Seal::new(&[1; 32]).open(&format!("{VERSION}{text}")), None);
+            prop_assert_eq!(Seal::of_reasoning(&[1; 32]).open(&text), None);
+            prop_assert_eq!(Seal::of_reasoning(&[1; 32]).open(&format!("{VERSION}{text}")), None);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The HTTP surface: paths to handlers, bodies to answers.
 
+mod kept;
 mod models;
 pub(crate) mod speech;
 
@@ -7,6 +8,7 @@ use crate::answer::{Answer, Next};
 use crate::ask::Ask;
 use crate::cluster::{Cluster, ServedModel, Want};
 use crate::error::{ApiError, Dialect, Kind};
+use crate::keeper::{self, Keeper, Remembered};
 use crate::keys::{Keys, Tenant};
 use crate::prompt::cache::PrefixCache;
 use crate::prompt::client::Client;
@@ -44,6 +46,8 @@ pub struct Limits {
     pub commit_after: Duration,
     /// Memory for tokens and names of earlier prompts, in bytes.
     pub cache_bytes: usize,
+    /// How long a response that shall be stored is kept.
+    pub responses_ttl: Duration,
 }
 
 impl Default for Limits {
@@ -54,9 +58,13 @@ impl Default for Limits {
             heartbeat: Duration::from_secs(10),
             commit_after: Duration::from_secs(1),
             cache_bytes: 256 << 20,
+            responses_ttl: Duration::from_secs(30 * 24 * 3600),
         }
     }
 }
+
+/// Memory for kept responses, in bytes.
+const REMEMBERED: usize = 32 << 20;
 
 /// Bodies up to this many bytes are prepared on the spot; larger ones leave the async threads.
 const SMALL_BODY: usize = 16 << 10;
@@ -67,6 +75,7 @@ struct App {
     keys: Arc<Keys>,
     limits: Limits,
     cache: PrefixCache,
+    remembered: Remembered,
     /// How many large prompts are prepared at once.
     preparing: Arc<Semaphore>,
 }
@@ -81,6 +90,7 @@ pub fn router(cluster: Arc<dyn Cluster>, keys: Arc<Keys>, limits: Limits) -> axu
         keys,
         limits,
         cache: PrefixCache::new(limits.cache_bytes),
+        remembered: keeper::remembered(REMEMBERED),
         preparing: Arc::new(Semaphore::new(cores)),
     };
     axum::Router::new()
@@ -93,6 +103,8 @@ pub fn router(cluster: Arc<dyn Cluster>, keys: Arc<Keys>, limits: Limits) -> axu
         .route("/v1/completions", post(completions))
         .route("/v1/responses", post(responses))
         .route("/v1/responses/input_tokens", post(count_responses))
+        .route("/v1/responses/{id}", get(kept::one).delete(kept::delete))
+        .route("/v1/responses/{id}/input_items", get(kept::input_items))
         .route("/v1/messages", post(messages))
         .route("/v1/messages/count_tokens", post(count_messages))
         .method_not_allowed_fallback(no_method)
@@ -196,9 +208,10 @@ async fn count(
     let count = async {
         let tenant = app.keys.admit(headers)?.id.clone();
         let body = read_body(body, &app.limits).await?;
+        let recalled = app.keeper(&tenant).find(endpoint.wanted(&body)).await?;
         let task = app.clone();
         app.prepared(body.len(), move |client| {
-            let (ask, _) = endpoint.read(&body, || task.seal(&tenant))?;
+            let (ask, _) = endpoint.read(&body, || task.seal(&tenant), recalled)?;
             let (served, key) = task.resolve(&ask, &tenant)?;
             prompt::count(&ask, &served, &key, &task.cache, client)
         })
@@ -247,7 +260,14 @@ impl App {
     }
 
     fn seal(&self, tenant: &TenantId) -> Seal {
-        Seal::new(&self.cluster.sealing_secret(tenant))
+        Seal::of_reasoning(&self.cluster.sealing_secret(tenant))
+    }
+
+    /// Keeps the responses of a tenant.
+    fn keeper(&self, tenant: &TenantId) -> Keeper {
+        let secret = self.cluster.sealing_secret(tenant);
+        let (cluster, remembered) = (self.cluster.clone(), self.remembered.clone());
+        Keeper::new(cluster, remembered, &secret, self.limits.responses_ttl)
     }
 
     fn resolve(&self, ask: &Ask, tenant: &TenantId) -> Result<(ServedModel, RoutingKey), ApiError> {
@@ -288,6 +308,8 @@ impl App {
     ) -> Result<Response, ApiError> {
         let arrived = Instant::now();
         let body = read_body(body, &self.limits).await?;
+        let keeper = self.keeper(&tenant.id);
+        let recalled = keeper.find(endpoint.wanted(&body)).await?;
         let who = Who {
             id: *id,
             tenant: tenant.id.clone(),
@@ -298,7 +320,7 @@ impl App {
         let priority = tenant.priority;
         let ready = self
             .prepared(body.len(), move |client| {
-                let (mut ask, style) = endpoint.read(&body, || app.seal(&who.tenant))?;
+                let (mut ask, style) = endpoint.read(&body, || app.seal(&who.tenant), recalled)?;
                 ask.nvext.hints.default_priority(priority);
                 let (served, key) = app.resolve(&ask, &who.tenant)?;
                 let prepared = prompt::prepare(&ask, who, &served, &key, &app.cache, client)?;
@@ -313,13 +335,14 @@ impl App {
             stream = ready.ask.stream,
             "serving"
         );
-        self.answer(id, ready, arrived).await
+        self.answer(id, ready, keeper, arrived).await
     }
 
     async fn answer(
         &self,
         id: &RequestId,
         ready: Ready,
+        keeper: Keeper,
         arrived: Instant,
     ) -> Result<Response, ApiError> {
         let Ready { ask, style, served, prepared } = ready;
@@ -339,12 +362,16 @@ impl App {
         let speech = Speech::new(style, &ask, id.to_string(), model, now, prompt);
         if !ask.stream {
             let (pieces, ending, nvext) = collect(&mut answer).await?;
-            return Ok(json_response(&speech.body(&pieces, &ending, nvext)));
+            let mut body = speech.body(&pieces, &ending, nvext);
+            if let Some(record) = speech.record(&body) {
+                speech.kept(&mut body, &keeper.keep(record).await);
+            }
+            return Ok(json_response(&body));
         }
         if let Ok(first) = tokio::time::timeout(self.limits.commit_after, answer.first()).await {
             first?;
         }
-        Ok(sse::response(answer, speech.writer(), self.limits.heartbeat))
+        Ok(sse::response(answer, speech.writer(), keeper, self.limits.heartbeat))
     }
 }
 

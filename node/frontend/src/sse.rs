@@ -6,11 +6,14 @@
 
 use crate::answer::{Answer, Next};
 use crate::error::ApiError;
+use crate::keeper::{Keeper, Standing};
+use crate::responses::record::Record;
 use crate::stream::{Ending, Piece, Usage};
 use axum::body::Body;
 use axum::http::{HeaderValue, header};
 use axum::response::Response;
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use serde_json::Value;
 use std::convert::Infallible;
 use std::time::Duration;
@@ -24,6 +27,12 @@ pub(crate) trait Writer: Send {
     fn piece(&mut self, piece: &Piece, out: &mut String);
     /// Nothing has come for a while; must carry data.
     fn heartbeat(&mut self, out: &mut String);
+    /// All pieces have come. What shall be kept of the answer is kept before its end is told.
+    fn settle(&mut self, _ending: &Ending, _out: &mut String) -> Option<Record> {
+        None
+    }
+    /// How it is kept.
+    fn kept(&mut self, _standing: Standing) {}
     fn ended(&mut self, ending: &Ending, nvext: Option<Value>, out: &mut String);
     fn failed(&mut self, error: &ApiError, out: &mut String);
 }
@@ -43,13 +52,22 @@ pub(crate) fn event(name: Option<&str>, data: &Value, out: &mut String) {
 enum Phase {
     Opening,
     Running,
+    /// The answer is being kept; then comes its end.
+    Keeping(BoxFuture<'static, Standing>, Ending, Option<Value>),
     Over,
+}
+
+/// What came within a heartbeat.
+enum Step {
+    Next(Next),
+    Kept(Standing),
 }
 
 struct State {
     answer: Answer,
     writer: Box<dyn Writer>,
     heartbeat: Duration,
+    keeper: Keeper,
     phase: Phase,
 }
 
@@ -66,12 +84,25 @@ impl State {
                     return Some(out);
                 }
             }
-            Phase::Running => {}
+            Phase::Running | Phase::Keeping(..) => {}
         }
         while out.is_empty() && !matches!(self.phase, Phase::Over) {
-            match tokio::time::timeout(self.heartbeat, self.answer.next()).await {
+            let step = async {
+                match &mut self.phase {
+                    Phase::Keeping(keeping, ..) => Step::Kept(keeping.await),
+                    _ => Step::Next(self.answer.next().await),
+                }
+            };
+            match tokio::time::timeout(self.heartbeat, step).await {
                 Err(_) => self.writer.heartbeat(&mut out),
-                Ok(next) => self.write(next, &mut out),
+                Ok(Step::Next(next)) => self.write(next, &mut out),
+                Ok(Step::Kept(standing)) => {
+                    self.writer.kept(standing);
+                    let phase = std::mem::replace(&mut self.phase, Phase::Over);
+                    if let Phase::Keeping(_, ending, nvext) = phase {
+                        self.writer.ended(&ending, nvext, &mut out);
+                    }
+                }
             }
         }
         Some(out)
@@ -81,10 +112,17 @@ impl State {
         match next {
             Next::Began(usage) => self.writer.began(&usage, out),
             Next::Piece(piece) => self.writer.piece(&piece, out),
-            Next::Ended(ending, nvext) => {
-                self.phase = Phase::Over;
-                self.writer.ended(&ending, nvext, out);
-            }
+            Next::Ended(ending, nvext) => match self.writer.settle(&ending, out) {
+                Some(record) => {
+                    let keeper = self.keeper.clone();
+                    let keeping = async move { keeper.keep(record).await };
+                    self.phase = Phase::Keeping(Box::pin(keeping), ending, nvext);
+                }
+                None => {
+                    self.phase = Phase::Over;
+                    self.writer.ended(&ending, nvext, out);
+                }
+            },
             Next::Failed(refusal) => {
                 self.phase = Phase::Over;
                 self.writer.failed(&refusal.into(), out);
@@ -94,8 +132,13 @@ impl State {
 }
 
 /// The streaming response.
-pub(crate) fn response(answer: Answer, writer: Box<dyn Writer>, heartbeat: Duration) -> Response {
-    let state = State { answer, writer, heartbeat, phase: Phase::Opening };
+pub(crate) fn response(
+    answer: Answer,
+    writer: Box<dyn Writer>,
+    keeper: Keeper,
+    heartbeat: Duration,
+) -> Response {
+    let state = State { answer, writer, heartbeat, keeper, phase: Phase::Opening };
     let body = futures::stream::unfold(state, |mut state| async move {
         let bytes = state.advance().await?;
         Some((Ok::<_, Infallible>(Bytes::from(bytes)), state))

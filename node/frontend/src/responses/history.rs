@@ -58,10 +58,10 @@ impl<'a> History<'a> {
         self.messages.push(ask::message(role, text));
     }
 
-    /// All items of the input.
-    pub(super) fn items(&mut self, items: Vec<Value>) -> Result<(), ApiError> {
+    /// Items of the field `field`.
+    pub(super) fn items(&mut self, field: &str, items: Vec<Value>) -> Result<(), ApiError> {
         for (i, item) in items.into_iter().enumerate() {
-            let at = format!("input[{i}]");
+            let at = format!("{field}[{i}]");
             if !item.is_object() {
                 return Err(ApiError::field(&at, "expected an object"));
             }
@@ -104,10 +104,6 @@ impl<'a> History<'a> {
                 self.pin(item.cache_control);
                 Ok(())
             }
-            "item_reference" => Err(ApiError::field(
-                &format!("{at}.type"),
-                "items are not kept here: send the item itself instead of a reference",
-            )),
             // What tools of the provider's own servers did: there are none here.
             other if other.ends_with("_call") || other.ends_with("_call_output") => Ok(()),
             other => Err(ApiError::field(

@@ -2,6 +2,7 @@
 
 use super::Echo;
 use super::history::History;
+use super::record::{Draft, Recalled, said, unknown_previous};
 use super::tools::{ToolTable, repeated};
 use crate::ask::{self, Ask, Pin, SamplingAsk, ToolChoice};
 use crate::error::ApiError;
@@ -33,6 +34,7 @@ struct ResponsesRequest {
     text: Option<Text>,
     reasoning: Option<Map<String, Value>>,
     include: Option<Vec<String>>,
+    store: Option<bool>,
     previous_response_id: Option<String>,
     conversation: Option<Value>,
     prompt: Option<Value>,
@@ -57,8 +59,8 @@ struct Format {
     kind: String,
 }
 
-/// Reads a request body.
-pub(crate) fn read(body: &[u8], seal: &Seal) -> Result<(Ask, Echo), ApiError> {
+/// Reads a request body; `recalled` is what was found of the responses that it names.
+pub(crate) fn read(body: &[u8], seal: &Seal, recalled: Recalled) -> Result<(Ask, Echo), ApiError> {
     let request: ResponsesRequest = json::parse(body)?;
     refuse_unsupported(&request)?;
     let sampling = SamplingAsk::checked(
@@ -74,15 +76,25 @@ pub(crate) fn read(body: &[u8], seal: &Seal) -> Result<(Ask, Echo), ApiError> {
     if let Some(instructions) = request.instructions.clone().filter(|text| !text.is_empty()) {
         history.say("system", instructions);
     }
-    match request.input.clone() {
-        Some(Value::String(text)) => history.say("user", text),
-        Some(Value::Array(items)) if !items.is_empty() => history.items(items)?,
+    let previous = match (&request.previous_response_id, &recalled.previous) {
+        (Some(_), Some((record, items))) => {
+            history.items("previous_response_id", items.clone())?;
+            Some(record.clone())
+        }
+        (Some(id), None) => return Err(unknown_previous(id)),
+        (None, _) => None,
+    };
+    let input = match request.input.clone() {
+        Some(Value::String(text)) => vec![said(&text)],
+        Some(Value::Array(items)) if !items.is_empty() => recalled.resolve(items)?,
         Some(Value::Array(_)) => {
             return Err(ApiError::field("input", "at least one item is required"));
         }
         Some(_) => return Err(ApiError::field("input", "expected a string or a list of items")),
         None => return Err(ApiError::field("input", "missing field")),
-    }
+    };
+    let keep = request.store.unwrap_or(true).then(|| Draft { previous, input: input.clone() });
+    history.items("input", input)?;
     let (messages, mut pins) = (history.messages, history.pins);
     if let Some(control) = tool_pin {
         pins.push(Pin { messages: 1, ttl: control.ttl() });
@@ -105,20 +117,17 @@ pub(crate) fn read(body: &[u8], seal: &Seal) -> Result<(Ask, Echo), ApiError> {
     };
     let wanted = |what: &str| request.include.iter().flatten().any(|name| name == what);
     let seal = wanted("reasoning.encrypted_content").then(|| seal.clone());
-    Ok((ask, Echo { fields: fields(request), seal, tools: table }))
+    Ok((ask, Echo { fields: fields(request), seal, keep, tools: table }))
 }
 
 /// What would silently give another answer than the one asked for.
 fn refuse_unsupported(request: &ResponsesRequest) -> Result<(), ApiError> {
     let refuse = |at: &str, why: &str| Err(ApiError::field(at, why));
-    if request.previous_response_id.is_some() {
-        return refuse(
-            "previous_response_id",
-            "responses are not kept here: send the whole input with each request",
-        );
-    }
     if request.conversation.as_ref().is_some_and(|value| !value.is_null()) {
-        return refuse("conversation", "conversations are not kept here: send the whole input");
+        return refuse(
+            "conversation",
+            "conversations are not kept here: use `previous_response_id`",
+        );
     }
     if request.prompt.as_ref().is_some_and(|value| !value.is_null()) {
         return refuse("prompt", "stored prompts are not supported");
@@ -195,13 +204,12 @@ fn fields(request: ResponsesRequest) -> Map<String, Value> {
         "metadata": request.metadata.unwrap_or_default(),
         "parallel_tool_calls": request.parallel_tool_calls.unwrap_or(true),
         "presence_penalty": request.presence_penalty.unwrap_or(0.0),
-        "previous_response_id": null,
+        "previous_response_id": request.previous_response_id,
         "prompt_cache_key": request.prompt_cache_key,
         "reasoning": { "effort": part("effort"), "summary": part("summary") },
         "safety_identifier": request.safety_identifier,
         "service_tier": "default",
-        // Nothing is kept, whatever was asked.
-        "store": false,
+        "store": request.store.unwrap_or(true),
         "temperature": request.temperature.unwrap_or(1.0),
         "text": text,
         "tool_choice": request.tool_choice.filter(|c| !c.is_null()).unwrap_or("auto".into()),

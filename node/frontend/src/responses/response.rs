@@ -1,7 +1,9 @@
 //! A whole Responses answer.
 
 use super::item::{Items, Silent};
-use super::{Frame, Status, is_cut};
+use super::record::Record;
+use super::{Frame, Status, is_cut, mark};
+use crate::keeper::Standing;
 use crate::stream::{Ending, Piece};
 use serde_json::Value;
 
@@ -18,6 +20,16 @@ pub(crate) fn body(
     }
     items.end(frame, is_cut(ending), &mut Silent);
     with_nvext(frame.object(Status::Ended(ending), &items.done), nvext)
+}
+
+/// The record of a response, where it shall be kept.
+pub(crate) fn record(frame: &Frame, body: &Value) -> Option<Record> {
+    frame.echo.record(body)
+}
+
+/// Says how a response is kept.
+pub(crate) fn kept(body: &mut Value, standing: &Standing) {
+    mark(body, standing);
 }
 
 /// Adds what `nvext` tells.

@@ -1,9 +1,11 @@
 //! A Responses answer as events.
 
 use super::item::{Items, Sink};
+use super::record::Record;
 use super::response::with_nvext;
-use super::{Frame, Status, is_cut};
+use super::{Frame, Status, is_cut, mark};
 use crate::error::ApiError;
+use crate::keeper::Standing;
 use crate::sse::{Writer, event};
 use crate::stream::{Ending, Piece, Usage};
 use serde_json::{Value, json};
@@ -14,6 +16,7 @@ pub(crate) struct ResponsesWriter {
     items: Items,
     /// The next event's number.
     sequence: u64,
+    standing: Standing,
 }
 
 /// Numbers events and writes them.
@@ -36,7 +39,7 @@ impl Sink for Numbered<'_> {
 
 impl ResponsesWriter {
     pub(crate) fn new(frame: Frame) -> Self {
-        Self { frame, items: Items::default(), sequence: 0 }
+        Self { frame, items: Items::default(), sequence: 0, standing: Standing::Safe }
     }
 
     fn tell(&mut self, kind: &'static str, response: &Value, out: &mut String) {
@@ -68,12 +71,23 @@ impl Writer for ResponsesWriter {
         self.tell("response.in_progress", &response, out);
     }
 
-    fn ended(&mut self, ending: &Ending, nvext: Option<Value>, out: &mut String) {
+    fn settle(&mut self, ending: &Ending, out: &mut String) -> Option<Record> {
         let mut sink = Numbered { sequence: &mut self.sequence, out };
         self.items.end(&self.frame, is_cut(ending), &mut sink);
         let response = self.frame.object(Status::Ended(ending), &self.items.done);
+        self.frame.echo.record(&response)
+    }
+
+    fn kept(&mut self, standing: Standing) {
+        self.standing = standing;
+    }
+
+    fn ended(&mut self, ending: &Ending, nvext: Option<Value>, out: &mut String) {
+        let response = self.frame.object(Status::Ended(ending), &self.items.done);
         let kind = if is_cut(ending) { "response.incomplete" } else { "response.completed" };
-        self.tell(kind, &with_nvext(response, nvext), out);
+        let mut response = with_nvext(response, nvext);
+        mark(&mut response, &self.standing);
+        self.tell(kind, &response, out);
     }
 
     fn failed(&mut self, error: &ApiError, out: &mut String) {

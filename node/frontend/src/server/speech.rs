@@ -2,6 +2,8 @@
 
 use crate::ask::Ask;
 use crate::error::{ApiError, Dialect};
+use crate::keeper::Standing;
+use crate::responses::record::{Recalled, Record, Wanted};
 use crate::seal::Seal;
 use crate::stream::{Ending, Piece};
 use crate::{chat, completions, messages, responses, sse};
@@ -46,18 +48,28 @@ impl Endpoint {
         }
     }
 
-    /// Reads a body; `seal` opens what this tenant was given sealed.
+    /// The kept responses that a body names.
+    pub(crate) fn wanted(self, body: &[u8]) -> Wanted {
+        match self {
+            Self::Responses => Wanted::of(body),
+            Self::Chat | Self::Completions | Self::Messages => Wanted::default(),
+        }
+    }
+
+    /// Reads a body; `seal` opens what this tenant was given sealed, `recalled` is what was found of
+    /// the responses that the body names.
     pub(crate) fn read(
         self,
         body: &[u8],
         seal: impl FnOnce() -> Seal,
+        recalled: Recalled,
     ) -> Result<(Ask, Style), ApiError> {
         Ok(match self {
             Self::Chat => (chat::request::read(body)?, Style::Chat),
             Self::Completions => (completions::request::read(body)?, Style::Completions),
             Self::Messages => (messages::request::read(body)?, Style::Messages),
             Self::Responses => {
-                let (ask, echo) = responses::request::read(body, &seal())?;
+                let (ask, echo) = responses::request::read(body, &seal(), recalled)?;
                 (ask, Style::Responses(Box::new(echo)))
             }
         })
@@ -96,15 +108,30 @@ impl Speech {
         }
     }
 
-    /// The whole answer.
-    pub(crate) fn body(self, pieces: &[Piece], ending: &Ending, nvext: Option<Value>) -> Value {
+    /// What shall be kept of a whole answer.
+    pub(crate) fn record(&self, body: &Value) -> Option<Record> {
         match self {
-            Self::Chat(frame, _) => chat::response::body(&frame, pieces, ending, nvext),
+            Self::Responses(frame) => responses::response::record(frame, body),
+            Self::Chat(..) | Self::Completions(..) | Self::Messages(_) => None,
+        }
+    }
+
+    /// Says in a whole answer how it is kept.
+    pub(crate) fn kept(&self, body: &mut Value, standing: &Standing) {
+        if matches!(self, Self::Responses(_)) {
+            responses::response::kept(body, standing);
+        }
+    }
+
+    /// The whole answer.
+    pub(crate) fn body(&self, pieces: &[Piece], ending: &Ending, nvext: Option<Value>) -> Value {
+        match self {
+            Self::Chat(frame, _) => chat::response::body(frame, pieces, ending, nvext),
             Self::Completions(frame, _) => {
-                completions::response::body(&frame, pieces, ending, nvext)
+                completions::response::body(frame, pieces, ending, nvext)
             }
-            Self::Messages(frame) => messages::response::body(&frame, pieces, ending, nvext),
-            Self::Responses(frame) => responses::response::body(&frame, pieces, ending, nvext),
+            Self::Messages(frame) => messages::response::body(frame, pieces, ending, nvext),
+            Self::Responses(frame) => responses::response::body(frame, pieces, ending, nvext),
         }
     }
 

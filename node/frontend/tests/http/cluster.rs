@@ -2,7 +2,9 @@
 
 use axum::body::Body;
 use axum::http::{HeaderMap, Method, Request, StatusCode};
-use frontend::{Cluster, Keys, Limits, Served, ServedModel, Want, router};
+use frontend::{
+    Cluster, Kept, Keys, Limits, RecordName, Served, ServedModel, Unkept, Want, router,
+};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use model::Model;
@@ -12,6 +14,7 @@ use protocol::plan::{Estimate, Placed, Plan};
 use protocol::prompt::{Finish, FinishReason, Prompt, PromptSources, Refusal, Started, StreamItem};
 use protocol::time::Span;
 use serde_json::Value;
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -57,6 +60,10 @@ pub(crate) struct Fake {
     pub(crate) names: Vec<&'static str>,
     pub(crate) ids: AtomicU64,
     pub(crate) prompts: Mutex<Vec<(Prompt, Want)>>,
+    /// Records that are kept; other nodes of the cluster may share them.
+    pub(crate) records: Arc<Mutex<HashMap<RecordName, Vec<u8>>>>,
+    /// What becomes of new records.
+    pub(crate) keeping: Result<Kept, Unkept>,
     /// One permit per request that came.
     pub(crate) came: Semaphore,
     /// One permit per request that was cancelled.
@@ -75,6 +82,8 @@ impl Fake {
             names: vec!["tiny"],
             ids: AtomicU64::new(1),
             prompts: Mutex::new(Vec::new()),
+            records: Arc::default(),
+            keeping: Ok(Kept::Safe),
             came: Semaphore::new(0),
             cancelled: Arc::new(Semaphore::new(0)),
         }
@@ -186,6 +195,29 @@ impl Cluster for Fake {
 
     fn sealing_secret(&self, _: &TenantId) -> [u8; 32] {
         [3; 32]
+    }
+
+    fn keep(
+        &self,
+        name: RecordName,
+        value: Vec<u8>,
+        _: Span,
+    ) -> BoxFuture<'static, Result<Kept, Unkept>> {
+        if self.keeping.is_ok() {
+            self.records.lock().unwrap().insert(name, value);
+        }
+        futures::future::ready(self.keeping.clone()).boxed()
+    }
+
+    fn recall(&self, name: RecordName) -> BoxFuture<'static, Result<Option<Vec<u8>>, Unkept>> {
+        let value = self.records.lock().unwrap().get(&name).cloned();
+        let reached = self.keeping.clone().map(|_| value);
+        futures::future::ready(reached).boxed()
+    }
+
+    fn forget(&self, name: RecordName) -> BoxFuture<'static, Result<bool, Unkept>> {
+        let was = self.records.lock().unwrap().remove(&name).is_some();
+        futures::future::ready(Ok(was)).boxed()
     }
 
     fn entry_node(&self) -> String {

@@ -114,9 +114,9 @@ async fn wrong_responses_requests() {
 400 | input[0].content[0]: this model reads text only | {"input": [{"role": "user", "content": [{"type": "input_image"}]}]}
 400 | input[1].output: missing | {"input": [{"type": "function_call", "name": "w"}, {"type": "function_call_output"}]}
 400 | input[0].name: missing | {"input": [{"type": "function_call"}]}
-400 | input[0].type: items are not kept | {"input": [{"type": "item_reference", "id": "x"}]}
+400 | input[0].id: no item `x` is kept | {"input": [{"type": "item_reference", "id": "x"}]}
 400 | input[0].type: `dream` | {"input": [{"type": "dream"}]}
-400 | previous_response_id: responses are not kept | {"input": "x", "previous_response_id": "resp_1"}
+400 | previous_response_id: no response `resp_1` is kept | {"input": "x", "previous_response_id": "resp_1"}
 400 | conversation: conversations are not kept | {"input": "x", "conversation": "c"}
 400 | background: | {"input": "x", "background": true}
 400 | max_output_tokens: must be at least 1 | {"input": "x", "max_output_tokens": 0}

@@ -8,6 +8,7 @@ mod completions;
 mod disconnect;
 mod errors;
 mod fuzz;
+mod kept;
 mod keys;
 mod messages;
 mod models;

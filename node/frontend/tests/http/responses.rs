@@ -82,7 +82,7 @@ async fn the_response_object_is_complete() {
         ("created_at", json!(1_796_083_199u64)),
         ("temperature", json!(0.5)),
         ("metadata", json!({"k": "v"})),
-        ("store", json!(false)),
+        ("store", json!(true)),
         ("max_output_tokens", json!(9)),
         ("incomplete_details", Value::Null),
         ("error", Value::Null),

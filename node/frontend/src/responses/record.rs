@@ -1,0 +1,193 @@
+//! A response as it is kept, and what later requests take from it.
+//!
+//! A record repeats what came before its own turn only up to [`TAIL_MAX`] bytes; beyond that it
+//! names the record to read first. So a conversation of n bytes is read in about n / `TAIL_MAX`
+//! steps, and a turn is not written again with each later one.
+
+use crate::error::{ApiError, Kind};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// About how many bytes of earlier turns a record repeats.
+const TAIL_MAX: usize = 128 << 10;
+
+/// What is kept of a response.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Record {
+    /// The response whose history comes before `tail`.
+    pub(crate) base: Option<String>,
+    /// Items of earlier turns after those of `base`.
+    tail: Vec<Value>,
+    /// Input items of its own turn, each with an id.
+    pub(crate) input: Vec<Value>,
+    /// The response object.
+    pub(crate) response: Value,
+}
+
+/// What a request wants of kept responses.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    /// The response to go on from.
+    pub(crate) previous: Option<String>,
+    /// Responses of which single items are named.
+    pub(crate) referenced: Vec<String>,
+}
+
+/// What was found of that.
+#[derive(Debug, Default)]
+pub(crate) struct Recalled {
+    /// The response to go on from, and all items up to its end.
+    pub(crate) previous: Option<(Arc<Record>, Vec<Value>)>,
+    /// By their id: items that are named.
+    pub(crate) items: HashMap<String, Value>,
+}
+
+/// The part of a request that makes a record, once there is a response.
+#[derive(Clone, Debug)]
+pub(crate) struct Draft {
+    pub(crate) previous: Option<Arc<Record>>,
+    pub(crate) input: Vec<Value>,
+}
+
+impl Wanted {
+    /// Reads what a body names. A body that is no good wants nothing: its own reader will say so.
+    pub(crate) fn of(body: &[u8]) -> Self {
+        #[derive(Deserialize, Default)]
+        #[serde(default)]
+        struct Names {
+            previous_response_id: Option<String>,
+            input: Value,
+        }
+        let names = |word: &str| body.windows(word.len()).any(|window| window == word.as_bytes());
+        if !names("previous_response_id") && !names("item_reference") {
+            return Self::default();
+        }
+        let Names { previous_response_id, input } =
+            serde_json::from_slice(body).unwrap_or_default();
+        let items = input.as_array().map(Vec::as_slice).unwrap_or_default();
+        let mut referenced: Vec<String> = items
+            .iter()
+            .filter(|item| item["type"] == "item_reference")
+            .filter_map(|item| response_of(item["id"].as_str()?))
+            .collect();
+        referenced.sort();
+        referenced.dedup();
+        Self { previous: previous_response_id, referenced }
+    }
+}
+
+impl Recalled {
+    /// Puts items in the place of their names.
+    pub(super) fn resolve(&self, input: Vec<Value>) -> Result<Vec<Value>, ApiError> {
+        let resolve = |(i, item): (usize, Value)| {
+            if item["type"] != "item_reference" {
+                return Ok(item);
+            }
+            let at = format!("input[{i}].id");
+            let id = item["id"].as_str().ok_or_else(|| ApiError::field(&at, "missing field"))?;
+            self.items.get(id).cloned().ok_or_else(|| {
+                ApiError::field(
+                    &at,
+                    format_args!(
+                        "no item `{id}` is kept here: it has expired, was deleted, or its response \
+                         was not stored; send the item itself"
+                    ),
+                )
+            })
+        };
+        input.into_iter().enumerate().map(resolve).collect()
+    }
+
+    /// Takes the items of `record` that can be named.
+    pub(crate) fn offer(&mut self, record: &Record) {
+        for item in record.items() {
+            if let Some(id) = item["id"].as_str() {
+                self.items.insert(id.to_owned(), item.clone());
+            }
+        }
+    }
+}
+
+impl Draft {
+    /// The record of `response`.
+    pub(super) fn record(self, response: Value) -> Record {
+        let digits = digits_of(response["id"].as_str().unwrap_or_default()).unwrap_or_default();
+        let mut input = self.input;
+        for (i, item) in input.iter_mut().enumerate() {
+            let kind = match item["type"].as_str() {
+                Some("function_call_output" | "custom_tool_call_output") => "fco",
+                Some("function_call") => "fc",
+                Some("custom_tool_call") => "ctc",
+                Some("reasoning") => "rs",
+                _ => "msg",
+            };
+            // Ids of input items never meet those of output items, which count from 00.
+            let id = || Value::String(format!("{kind}_{digits}i{i}"));
+            if let Some(item) = item.as_object_mut() {
+                item.entry("id").or_insert_with(id);
+                item.entry("type").or_insert_with(|| "message".into());
+            }
+        }
+        let (base, tail) = match self.previous {
+            None => (None, Vec::new()),
+            Some(previous) => {
+                let tail: Vec<Value> =
+                    previous.tail.iter().chain(previous.items()).cloned().collect();
+                let bytes: usize = tail.iter().map(|item| item.to_string().len()).sum();
+                match bytes <= TAIL_MAX {
+                    true => (previous.base.clone(), tail),
+                    false => (previous.response["id"].as_str().map(str::to_owned), Vec::new()),
+                }
+            }
+        };
+        Record { base, tail, input, response }
+    }
+}
+
+impl Record {
+    /// Items of its own turn: input, then output.
+    fn items(&self) -> impl Iterator<Item = &Value> {
+        let output = self.response["output"].as_array().map(Vec::as_slice).unwrap_or_default();
+        self.input.iter().chain(output)
+    }
+
+    /// Puts what the record holds of the history behind `earlier`, which `base` holds.
+    pub(crate) fn append_to(&self, earlier: &mut Vec<Value>) {
+        earlier.extend(self.tail.iter().chain(self.items()).cloned());
+    }
+}
+
+/// A text as an input item.
+pub(super) fn said(text: &str) -> Value {
+    json!({
+        "type": "message", "role": "user",
+        "content": [{ "type": "input_text", "text": text }],
+    })
+}
+
+/// The request's digits in an id that was given out here.
+fn digits_of(id: &str) -> Option<&str> {
+    let digits = id.split_once('_')?.1.get(..32)?;
+    digits.bytes().all(|byte| byte.is_ascii_hexdigit()).then_some(digits)
+}
+
+/// The response that an item's id names.
+fn response_of(item: &str) -> Option<String> {
+    digits_of(item).map(|digits| format!("resp_{digits}"))
+}
+
+/// `id` names no response that is kept.
+pub(crate) fn unknown_previous(id: &str) -> ApiError {
+    let message = format!(
+        "previous_response_id: no response `{id}` is kept here: it has expired, was deleted, or was not stored"
+    );
+    ApiError {
+        param: Some("previous_response_id".into()),
+        ..ApiError::new(Kind::NoPrevious, message)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,260 @@
+//! Responses that are kept: gone on from, read, listed, deleted, from any node.
+
+use crate::cluster::{Fake, RESPONSES, Reply, posted, request, say};
+use crate::sse::response_body;
+use axum::body::Body;
+use axum::http::{Method, Request};
+use frontend::{Kept, Limits, Unkept};
+use protocol::hash::Token;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Nodes that keep their records together, each answering with its own text.
+fn nodes(texts: &[&str]) -> Vec<Arc<Fake>> {
+    let records = Arc::default();
+    let node = |(i, text): (usize, &&str)| {
+        let fake = Fake { records: Arc::clone(&records), ..Fake::new(say(text)) };
+        fake.ids.store(1 + (i as u64) * 1000, Ordering::Relaxed);
+        Arc::new(fake)
+    };
+    texts.iter().enumerate().map(node).collect()
+}
+
+async fn ask(node: &Arc<Fake>, body: &Value) -> Reply {
+    request(node.clone(), Limits::default(), posted(RESPONSES, body.to_string())).await
+}
+
+/// The response to `body`, and the tokens of its prompt.
+async fn responded(node: &Arc<Fake>, body: &Value) -> (Value, Vec<Token>) {
+    let reply = ask(node, body).await;
+    assert_eq!(reply.status, 200, "{}", reply.text);
+    let response = if body["stream"] == true { response_body(&reply.text) } else { reply.json() };
+    (response, node.prompts.lock().unwrap().pop().unwrap().0.tokens)
+}
+
+async fn call(node: &Arc<Fake>, method: Method, path: &str) -> Reply {
+    let asked = Request::builder().method(method).uri(path).body(Body::empty()).unwrap();
+    request(node.clone(), Limits::default(), asked).await
+}
+
+fn id(value: &Value) -> &str {
+    value["id"].as_str().unwrap()
+}
+
+const THOUGHT: &str = "<think>\nhm\n</think>\n\nhello";
+
+#[tokio::test]
+async fn a_conversation_goes_on_at_any_node() {
+    let nodes = nodes(&[THOUGHT, "yes", "no"]);
+    for stream in [false, true] {
+        let whole = |input: Value| json!({"input": input, "instructions": "be brief", "stream": stream, "store": false});
+        let first = json!({"input": "q", "instructions": "be brief", "stream": stream});
+        let (one, _) = responded(&nodes[0], &first).await;
+        assert_eq!(one["store"], true);
+        assert_eq!(one.get("nvext"), None, "kept as it should be: nothing to say");
+        let second = json!({
+            "previous_response_id": id(&one), "input": [{"role": "user", "content": "and?"}],
+            "instructions": "be brief", "stream": stream,
+        });
+        let (two, tokens) = responded(&nodes[1], &second).await;
+        assert_eq!(two["previous_response_id"], one["id"]);
+        let mut input = vec![json!({"role": "user", "content": "q"})];
+        input.extend(one["output"].as_array().unwrap().iter().cloned());
+        input.push(json!({"role": "user", "content": "and?"}));
+        assert_eq!(tokens, responded(&nodes[2], &whole(input.clone().into())).await.1);
+        let third = json!({
+            "previous_response_id": id(&two), "input": "so", "instructions": "be brief",
+            "stream": stream,
+        });
+        let (_, tokens) = responded(&nodes[2], &third).await;
+        input.extend(two["output"].as_array().unwrap().iter().cloned());
+        input.push(json!({"role": "user", "content": "so"}));
+        assert_eq!(tokens, responded(&nodes[0], &whole(input.into())).await.1);
+        // Its tokens can be counted as well.
+        let counted = request(
+            nodes[0].clone(),
+            Limits::default(),
+            posted("/v1/responses/input_tokens", third.to_string()),
+        );
+        assert_eq!(counted.await.json()["input_tokens"], tokens.len());
+    }
+}
+
+#[tokio::test]
+async fn items_are_named_instead_of_sent() {
+    let nodes = nodes(&[THOUGHT, "yes"]);
+    let (one, _) = responded(&nodes[0], &json!({"input": "q"})).await;
+    let output = one["output"].as_array().unwrap();
+    let turn = |items: Vec<Value>| {
+        let mut input = vec![json!({"role": "user", "content": "q"})];
+        input.extend(items);
+        input.push(json!({"role": "user", "content": "and?"}));
+        json!({"input": input, "store": false})
+    };
+    let named: Vec<Value> =
+        output.iter().map(|item| json!({"type": "item_reference", "id": item["id"]})).collect();
+    let (_, tokens) = responded(&nodes[1], &turn(named)).await;
+    assert_eq!(tokens, responded(&nodes[1], &turn(output.clone())).await.1);
+    let strange = [
+        json!({"type": "item_reference", "id": "msg_1"}),
+        json!({"type": "item_reference", "id": format!("msg_{}00", "0".repeat(32))}),
+        json!({"type": "item_reference"}),
+        json!({"type": "item_reference", "id": {"a": 1}}),
+    ];
+    for item in strange {
+        let reply = ask(&nodes[0], &turn(vec![item.clone()])).await;
+        assert_eq!(
+            (reply.status.as_u16(), reply.json()["error"]["param"].as_str()),
+            (400, Some("input[1].id")),
+            "{item}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_kept_response_is_read_listed_and_deleted() {
+    let nodes = nodes(&[THOUGHT, "x"]);
+    let input = json!([
+        {"role": "user", "content": "a"},
+        {"type": "message", "id": "mine", "role": "user", "content": "b"},
+        {"role": "user", "content": [{"type": "input_text", "text": "c"}]},
+    ]);
+    let (one, _) = responded(&nodes[0], &json!({"input": input, "metadata": {"k": "v"}})).await;
+    let path = format!("{RESPONSES}/{}", id(&one));
+    assert_eq!(call(&nodes[1], Method::GET, &path).await.json(), one);
+    let items = async |query: &str| {
+        call(&nodes[1], Method::GET, &format!("{path}/input_items{query}")).await
+    };
+    let all = items("?order=asc").await.json();
+    let ids: Vec<&str> = all["data"].as_array().unwrap().iter().map(id).collect();
+    assert_eq!((ids.len(), ids[1], &all["has_more"]), (3, "mine", &json!(false)));
+    let page = items("?limit=2").await.json();
+    assert_eq!(
+        (&page["first_id"], &page["last_id"], &page["has_more"]),
+        (&json!(ids[2]), &json!("mine"), &json!(true))
+    );
+    let rest = items("?limit=2&after=mine").await.json();
+    assert_eq!((id(&rest["data"][0]), &rest["has_more"]), (ids[0], &json!(false)));
+    for (query, param) in [
+        ("?limit=0", "limit"),
+        ("?limit=101", "limit"),
+        ("?order=up", "order"),
+        ("?after=x", "after"),
+    ] {
+        let reply = items(query).await;
+        assert_eq!(
+            (reply.status.as_u16(), reply.json()["error"]["param"].as_str()),
+            (400, Some(param))
+        );
+    }
+    assert_eq!(items("?limit=many").await.status, 400);
+    assert_eq!(call(&nodes[1], Method::GET, &format!("{path}?stream=true")).await.status, 400);
+
+    // Node 0 still remembers what node 1 deletes.
+    let gone = call(&nodes[1], Method::DELETE, &path).await;
+    assert_eq!(gone.json(), json!({"id": one["id"], "object": "response", "deleted": true}));
+    for node in &nodes {
+        for method in [Method::GET, Method::DELETE] {
+            let reply = call(node, method, &path).await;
+            assert_eq!(
+                (reply.status.as_u16(), reply.json()["error"]["param"].as_str()),
+                (404, Some("id"))
+            );
+        }
+        let on = ask(node, &json!({"previous_response_id": one["id"], "input": "x"})).await;
+        assert_eq!(on.status, 400);
+        assert_eq!(on.json()["error"]["code"], "previous_response_not_found");
+        assert_eq!(on.json()["error"]["param"], "previous_response_id");
+    }
+    assert!(nodes[0].records.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn what_is_not_to_be_stored_is_not() {
+    let nodes = nodes(&["x"]);
+    let (one, _) = responded(&nodes[0], &json!({"input": "q", "store": false})).await;
+    assert_eq!(one["store"], false);
+    assert!(nodes[0].records.lock().unwrap().is_empty());
+    assert_eq!(
+        call(&nodes[0], Method::GET, &format!("{RESPONSES}/{}", id(&one))).await.status,
+        404
+    );
+}
+
+#[tokio::test]
+async fn a_response_that_is_badly_kept_says_so() {
+    for stream in [false, true] {
+        let ask = json!({"input": "q", "stream": stream});
+        let degraded = Arc::new(Fake { keeping: Ok(Kept::Degraded), ..Fake::new(say("x")) });
+        let (response, _) = responded(&degraded, &ask).await;
+        assert_eq!(
+            (&response["store"], &response["nvext"]["stored"]["state"]),
+            (&json!(true), &json!("degraded"))
+        );
+        let lost = Unkept("no owner answers".into());
+        let failed = Arc::new(Fake { keeping: Err(lost), ..Fake::new(say("x")) });
+        let (response, _) = responded(&failed, &ask).await;
+        assert_eq!(response["store"], false, "the answer itself is not lost");
+        assert_eq!(
+            response["nvext"]["stored"],
+            json!({"state": "failed", "reason": "no owner answers"})
+        );
+        assert_eq!(response["status"], "completed");
+        // Not to be reached is not the same as not to be there.
+        let reply = call(&failed, Method::GET, &format!("{RESPONSES}/{}", id(&response))).await;
+        assert_eq!(reply.status, 503);
+        assert!(reply.headers.contains_key("retry-after"));
+    }
+}
+
+#[tokio::test]
+async fn records_tell_nothing_and_changed_ones_count_as_lost() {
+    let nodes = nodes(&["the answer"]);
+    let (one, _) = responded(&nodes[0], &json!({"input": "the secret question"})).await;
+    let path = format!("{RESPONSES}/{}", id(&one));
+    let fresh = || Arc::new(Fake { records: nodes[0].records.clone(), ..Fake::new(say("x")) });
+    assert_eq!(call(&fresh(), Method::GET, &path).await.json(), one);
+    {
+        let mut records = nodes[0].records.lock().unwrap();
+        let value = records.values_mut().next().unwrap();
+        assert!(!value.windows(6).any(|w| w == b"secret" || w == b"answer"));
+        let last = value.len() - 1;
+        value[last] ^= 1;
+    }
+    assert_eq!(call(&fresh(), Method::GET, &path).await.status, 404);
+}
+
+#[tokio::test]
+async fn a_long_conversation_is_read_back_whole() {
+    let nodes = nodes(&["ok", "ok"]);
+    let noise = |turn: usize| {
+        // Text that does not compress away.
+        let hash = |i: usize| blake3::hash(format!("{turn} {i}").as_bytes()).to_string();
+        (0..1200).map(hash).collect::<Vec<_>>().join(" ")
+    };
+    let wide = |node: &Arc<Fake>| {
+        Arc::new(Fake {
+            context: 1 << 24,
+            records: node.records.clone(),
+            ids: node.ids.fetch_add(50, Ordering::Relaxed).into(),
+            ..Fake::new(say("ok"))
+        })
+    };
+    let (mut previous, mut input) = (Value::Null, Vec::new());
+    for turn in 0..5 {
+        // Another node each time, which remembers nothing.
+        let node = wide(&nodes[0]);
+        let body = json!({"previous_response_id": previous, "input": noise(turn)});
+        let (response, tokens) = responded(&node, &body).await;
+        input.push(json!({"role": "user", "content": noise(turn)}));
+        let whole = json!({"input": input, "store": false});
+        assert_eq!(tokens, responded(&node, &whole).await.1, "turn {turn}");
+        input.extend(response["output"].as_array().unwrap().iter().cloned());
+        previous = response["id"].clone();
+    }
+    let kept: usize = nodes[0].records.lock().unwrap().values().map(Vec::len).sum();
+    let said: usize = (0..5).map(|turn| noise(turn).len()).sum();
+    assert!(kept < 3 * said, "{kept} bytes kept of {said}: turns are not written again and again");
+    assert!(nodes[0].records.lock().unwrap().values().all(|value| value.len() <= 1 << 20));
+}
