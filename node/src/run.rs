@@ -130,7 +130,7 @@ impl Run {
         loop {
             let item = tokio::select! {
                 item = items.recv() => item,
-                () = sink.closed() => return,
+                () = sink.closed() => break,
                 () = self.node.stop.cancelled() => Some(StreamItem::Failed(Refusal::Gone)),
             };
             let pass = match item {
@@ -152,7 +152,7 @@ impl Run {
                     prompt.limits.max_tokens = max_tokens.saturating_sub(before).max(1);
                     let again = tokio::select! {
                         again = self.again(&mut prompt, before) => again,
-                        () = sink.closed() => return,
+                        () = sink.closed() => break,
                         () = self.node.stop.cancelled() => Err(Refusal::Gone),
                     };
                     match again {
@@ -172,8 +172,17 @@ impl Run {
             };
             let last = matches!(pass, StreamItem::Finished(_) | StreamItem::Failed(_));
             if sink.send(pass).await.is_err() || last {
-                return;
+                break;
             }
+        }
+        self.end_session(&prompt);
+    }
+
+    /// Ends the claims of a session that sends no more.
+    fn end_session(&self, prompt: &Prompt) {
+        if let (true, Some(session)) = (prompt.hints.session_final, prompt.session.clone()) {
+            let tenant = prompt.tenant.clone();
+            self.node.board.send(Input::Store(In::SessionFinal { tenant, session }));
         }
     }
 

@@ -74,6 +74,12 @@ pub struct Hints {
     pub speculative_prefill: bool,
     /// Pins: the first `tokens` of the prompt carry this claim.
     pub claims: Vec<RangeClaim>,
+    /// The session that started this one, when named.
+    pub parent: Option<SessionId>,
+    /// The session sends nothing after this: its claims end with the answer.
+    pub session_final: bool,
+    /// How long the tools that the answer calls are expected to take.
+    pub tool_latency: Option<Span>,
 }
 
 /// A claim on a range of the prompt.

@@ -1,6 +1,7 @@
 //! One request's answer as it comes: placing, the token stream, the end, the times.
 
 use crate::cluster::{Cluster, Served};
+use crate::nvext::outcome::Outcome;
 use crate::nvext::{Extra, Told};
 use crate::stream::{Ending, Piece, Step, Translator, Usage};
 use futures::future::BoxFuture;
@@ -51,7 +52,7 @@ impl Answer {
         prompt: Prompt,
         want: crate::Want,
         translator: Translator,
-        extra: Extra,
+        (extra, hints): (Extra, Vec<Outcome>),
         arrived: Instant,
     ) -> Self {
         let prompt_tokens = if extra.token_ids {
@@ -59,7 +60,8 @@ impl Answer {
         } else {
             Vec::new()
         };
-        let told = Told { entry_node: cluster.entry_node(), prompt_tokens, ..Told::default() };
+        let entry_node = cluster.entry_node();
+        let told = Told { entry_node, prompt_tokens, hints, ..Told::default() };
         Self {
             source: Source::Placing(cluster.serve(prompt, want)),
             peeked: None,

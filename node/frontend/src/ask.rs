@@ -1,7 +1,9 @@
 //! The neutral request in which all dialects meet.
 
+use crate::content::CacheControl;
 use crate::error::ApiError;
 use crate::nvext::NvExt;
+use crate::nvext::outcome::Verdict;
 use protocol::hash::Token;
 use protocol::time::Span;
 use serde_json::{Map, Value, json};
@@ -82,10 +84,19 @@ pub(crate) struct SamplingAsk {
 }
 
 /// A wish to keep the prompt through the first `messages` messages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Pin {
     pub(crate) messages: usize,
     pub(crate) ttl: Span,
+    /// What became of the time that was asked for.
+    pub(crate) verdict: Verdict,
+}
+
+impl Pin {
+    pub(crate) fn new(messages: usize, control: &CacheControl) -> Self {
+        let (ttl, verdict) = control.ttl();
+        Self { messages, ttl, verdict }
+    }
 }
 
 /// Most stop strings of one request; Chat Completions allows fewer.

@@ -4,6 +4,7 @@
 //! block types may stand where is decided by each dialect.
 
 use crate::error::ApiError;
+use crate::nvext::outcome::Verdict;
 use protocol::time::Span;
 use serde::de::value::SeqAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, SeqAccess, Visitor};
@@ -52,10 +53,13 @@ pub(crate) struct CacheControl {
 }
 
 impl CacheControl {
-    /// The time to live: `"5m"` (the default), `"1h"`, or seconds between 300 and 3600. What
-    /// cannot be read counts as the default: a hint is no reason to refuse a request.
-    pub(crate) fn ttl(&self) -> Span {
+    /// The time to live: `"5m"` (the default), `"1h"`, or seconds, at least 300 and at most 3600.
+    /// What cannot be read counts as the default: a hint is no reason to refuse a request.
+    pub(crate) fn ttl(&self) -> (Span, Verdict) {
+        const USUAL: u64 = 300;
+        const MOST: u64 = 3600;
         let seconds = match &self.ttl {
+            None | Some(Value::Null) => return (Span::secs(USUAL), Verdict::Accepted),
             Some(Value::String(text)) => match text.strip_suffix(['s', 'm', 'h']) {
                 Some(number) => number.parse::<u64>().ok().map(|n| {
                     n.saturating_mul(match text.as_bytes().last() {
@@ -67,9 +71,19 @@ impl CacheControl {
                 None => text.parse::<u64>().ok(),
             },
             Some(value) => value.as_u64(),
-            None => None,
         };
-        Span::secs(seconds.unwrap_or(300).clamp(300, 3600))
+        match seconds {
+            Some(seconds @ USUAL..=MOST) => (Span::secs(seconds), Verdict::Accepted),
+            Some(seconds) => {
+                let kept = seconds.clamp(USUAL, MOST);
+                let why = format!("{seconds} s become {kept} s, the nearest that is possible");
+                (Span::secs(kept), Verdict::Clipped(why))
+            }
+            None => {
+                let why = "the ttl cannot be read; it is \"5m\", \"1h\" or seconds: 300 s are used";
+                (Span::secs(USUAL), Verdict::Clipped(why.into()))
+            }
+        }
     }
 }
 

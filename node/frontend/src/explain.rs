@@ -3,6 +3,7 @@
 use crate::cluster::Cluster;
 use crate::prompt::cache::PrefixCache;
 use crate::prompt::client::Client;
+use crate::prompt::session::Session;
 use crate::prompt::{self, Who};
 use crate::responses::record::Recalled;
 use crate::seal::Seal;
@@ -29,7 +30,8 @@ pub async fn prompt_of(cluster: Arc<dyn Cluster>, body: Value) -> Result<Prompt,
             .map_err(|error| error.message)?;
         let (served, key) =
             resolve(cluster.as_ref(), &ask, &tenant).map_err(|error| error.message)?;
-        let who = Who { id: RequestId(cluster.fresh_id()), tenant, session: None, seed: 0 };
+        let who =
+            Who { id: RequestId(cluster.fresh_id()), tenant, session: Session::default(), seed: 0 };
         let cache = PrefixCache::new(0);
         prompt::prepare(&ask, who, &served, &key, &cache, &Client::stays())
             .map(|prepared| prepared.prompt)

@@ -1,12 +1,13 @@
 //! The `nvext` envelope: what agents say about themselves, and what they ask to be told.
 
+pub(crate) mod outcome;
+
 use crate::content::CacheControl;
 use crate::error::ApiError;
 use crate::json;
-use protocol::block::{BlockClass, Claim};
+use outcome::Outcome;
 use protocol::id::NodeId;
-use protocol::id::{SessionId, TenantId};
-use protocol::prompt::{Hints, PromptSources, RangeClaim};
+use protocol::prompt::PromptSources;
 use protocol::time::Span;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -18,6 +19,10 @@ pub(crate) struct NvExt {
     pub(crate) cache_control: Option<CacheControl>,
     pub(crate) retention: Vec<Retention>,
     pub(crate) cache_salt: Option<String>,
+    /// The session ends with this request.
+    pub(crate) session_final: Option<bool>,
+    /// Expected time of the tools that the answer calls, in milliseconds.
+    pub(crate) tool_latency_ms: Option<u64>,
     /// Serve it there and nowhere else: a debugging aid.
     pub(crate) target: Option<NodeId>,
     pub(crate) extra: Extra,
@@ -64,18 +69,28 @@ pub(crate) struct Extra {
     pub(crate) timing: bool,
     pub(crate) route: bool,
     pub(crate) token_ids: bool,
+    /// What became of every hint; of those in `nvext` that were not simply accepted it is told anyway.
+    pub(crate) hints: bool,
 }
 
 /// Most `nvext.retention` ranges of one request.
 const RETENTION_MAX: usize = 32;
 
-const KEYS: [&str; 6] =
-    ["agent_hints", "cache_control", "cache_salt", "extra_fields", "retention", "target"];
+const KEYS: [&str; 8] = [
+    "agent_hints",
+    "cache_control",
+    "cache_salt",
+    "extra_fields",
+    "retention",
+    "session_final",
+    "target",
+    "tool_latency_ms",
+];
 const HINT_KEYS: [&str; 5] =
     ["priority", "osl", "strict_priority", "speculative_prefill", "latency_sensitivity"];
 const RETENTION_KEYS: [&str; 4] = ["start", "end", "priority", "duration_ms"];
-const EXTRA_KEYS: [&str; 5] =
-    ["timing", "route", "token_ids", "completion_token_ids", "prompt_token_ids"];
+const EXTRA_KEYS: [&str; 6] =
+    ["timing", "route", "hints", "token_ids", "completion_token_ids", "prompt_token_ids"];
 
 /// Refuses `key` unless it is known, naming the known key it is most like.
 fn check_key(at: &str, key: &str, known: &[&str]) -> Result<(), ApiError> {
@@ -119,6 +134,8 @@ impl NvExt {
                     read.cache_control = Some(json::typed(&at, value)?);
                 }
                 "cache_salt" => read.cache_salt = Some(json::typed(&at, value)?),
+                "session_final" => read.session_final = Some(json::typed(&at, value)?),
+                "tool_latency_ms" => read.tool_latency_ms = Some(json::typed(&at, value)?),
                 "target" => {
                     let node: String = json::typed(&at, value)?;
                     read.target = Some(NodeId::parse(&node).ok_or_else(|| {
@@ -142,39 +159,6 @@ impl NvExt {
         }
         Ok(read)
     }
-
-    /// The hints of a prompt of `length` tokens, without claims from `cache_control`.
-    pub(crate) fn hints(
-        &self,
-        length: u32,
-        session: Option<&SessionId>,
-        tenant: &TenantId,
-    ) -> Hints {
-        let hints = &self.hints;
-        let sensitivity = hints.latency_sensitivity.unwrap_or(0.0).round();
-        let claims = self.retention.iter().filter_map(|range| {
-            let end = range.end.unwrap_or(length).min(length);
-            (range.start < end).then(|| RangeClaim {
-                start: range.start,
-                end,
-                claim: Claim {
-                    session: session.cloned(),
-                    tenant: tenant.clone(),
-                    class: BlockClass::Context,
-                    priority: range.priority,
-                    ttl: range.duration_ms.map(Span::millis),
-                    max_age: None,
-                },
-            })
-        });
-        Hints {
-            priority: hints.priority.unwrap_or(sensitivity as i32),
-            strict_priority: hints.strict_priority.unwrap_or(0),
-            osl: hints.osl,
-            speculative_prefill: hints.speculative_prefill.unwrap_or(false),
-            claims: claims.collect(),
-        }
-    }
 }
 
 impl Extra {
@@ -185,6 +169,7 @@ impl Extra {
             match name.as_str() {
                 "timing" => extra.timing = true,
                 "route" => extra.route = true,
+                "hints" => extra.hints = true,
                 _ => extra.token_ids = true,
             }
         }
@@ -205,10 +190,12 @@ pub(crate) struct Told {
     pub(crate) sources: PromptSources,
     pub(crate) prompt_tokens: Vec<u32>,
     pub(crate) completion_tokens: Vec<u32>,
+    pub(crate) hints: Vec<Outcome>,
 }
 
 impl Told {
-    /// The answer's `nvext`, with what was asked for; `None` when nothing was.
+    /// The answer's `nvext`, with what was asked for and hints that were not followed; `None` when
+    /// there is nothing to tell.
     pub(crate) fn envelope(&self, extra: Extra) -> Option<Value> {
         let mut map = Map::new();
         if extra.timing {
@@ -229,6 +216,11 @@ impl Told {
                 "outcome": self.outcome,
             });
             map.insert("route".into(), route);
+        }
+        let told = |hint: &&Outcome| extra.hints || hint.is_news();
+        let hints: Vec<Value> = self.hints.iter().filter(told).map(Outcome::to_json).collect();
+        if extra.hints || !hints.is_empty() {
+            map.insert("hints".into(), hints.into());
         }
         if extra.token_ids {
             map.insert("prompt_tokens".into(), json!(self.prompt_tokens));

@@ -5,28 +5,31 @@
 pub(crate) mod cache;
 pub(crate) mod client;
 pub(crate) mod cuts;
+mod hints;
+pub(crate) mod session;
 
 use crate::ask::{Ask, Raw, SamplingAsk, ToolChoice};
 use crate::cluster::ServedModel;
 use crate::error::ApiError;
 use crate::markup::{Opening, THINK, THOUGHT};
+use crate::nvext::outcome::Outcome;
 use crate::stream::Shape;
 use crate::tools;
 use cache::{PrefixCache, Tokenised};
 use client::Client;
+use hints::Told;
 use model::RenderRequest;
-use protocol::block::{BlockClass, Claim};
 use protocol::hash::{ClientSalt, RoutingKey, Token};
-use protocol::id::{RequestId, SessionId, TenantId};
-use protocol::prompt::{Hints, Limits, Prompt, RangeClaim, Refusal, Sampling};
-use protocol::time::Span;
+use protocol::id::{RequestId, TenantId};
+use protocol::prompt::{Limits, Prompt, Refusal, Sampling};
 use serde_json::Value;
+use session::Session;
 
 /// Whose request it is, and its random part.
 pub(crate) struct Who {
     pub(crate) id: RequestId,
     pub(crate) tenant: TenantId,
-    pub(crate) session: Option<SessionId>,
+    pub(crate) session: Session,
     /// Used when the client gave no seed.
     pub(crate) seed: u64,
 }
@@ -35,6 +38,8 @@ pub(crate) struct Who {
 pub(crate) struct Prepared {
     pub(crate) prompt: Prompt,
     pub(crate) shape: Shape,
+    /// What became of the hints.
+    pub(crate) outcomes: Vec<Outcome>,
 }
 
 /// A rendered conversation, ready to be tokenised.
@@ -127,24 +132,23 @@ pub(crate) fn prepare(
         stop: ask.stop.clone(),
         limit_is_context: asked > room,
     };
-    let hints = hints(ask, &who, served, &rendered.text, &tokenised)?;
+    let limit = asked.min(room);
+    let told = Told { ask, who: &who, served, text: &rendered.text, tokenised: &tokenised, limit };
+    let (hints, outcomes) = told.hints()?;
     let prefix = cache.names(key, &tokenised);
     let prompt = Prompt {
         id: who.id,
         model: served.name.clone(),
         tenant: who.tenant,
-        session: who.session,
+        session: who.session.id,
         tokens: tokenised.tokens,
         prefix,
         salt: ask.nvext.cache_salt.as_deref().map(ClientSalt::of),
         sampling: sampling(&ask.sampling, who.seed),
-        limits: Limits {
-            max_tokens: asked.min(room),
-            stop_tokens: served.model.stop_tokens().to_vec(),
-        },
+        limits: Limits { max_tokens: limit, stop_tokens: served.model.stop_tokens().to_vec() },
         hints,
     };
-    Ok(Prepared { prompt, shape })
+    Ok(Prepared { prompt, shape, outcomes })
 }
 
 /// The length of a prompt that leaves room for an answer.
@@ -206,74 +210,6 @@ fn sampling(ask: &SamplingAsk, seed: u64) -> Sampling {
         min_p: ask.min_p.unwrap_or(0.0),
         seed: ask.seed.unwrap_or(seed),
     }
-}
-
-/// Hints and claims. Claims cover whole turns: a pin reaches to the last turn border at or before
-/// the end of the message it stands on.
-fn hints(
-    ask: &Ask,
-    who: &Who,
-    served: &ServedModel,
-    text: &str,
-    tokenised: &Tokenised,
-) -> Result<Hints, ApiError> {
-    let length = u32::try_from(tokenised.tokens.len()).unwrap_or(u32::MAX);
-    let mut hints = ask.nvext.hints(length, who.session.as_ref(), &who.tenant);
-    let claim = |end: u32, class: BlockClass, priority: i32, ttl: Option<Span>| RangeClaim {
-        start: 0,
-        end,
-        claim: Claim {
-            session: who.session.clone(),
-            tenant: who.tenant.clone(),
-            class,
-            priority,
-            ttl,
-            max_age: None,
-        },
-    };
-    let system = ask.messages.first().is_some_and(|m| m["role"] == "system");
-    let has_head = system || !shown_tools(ask).is_empty();
-    if let (true, [(_, end), _, ..]) = (has_head, tokenised.borders.as_slice()) {
-        let class = if system { BlockClass::System } else { BlockClass::Tools };
-        hints.claims.push(claim(*end, class, hints.priority, None));
-    }
-    for (messages, ttl) in longest_pins(ask) {
-        let end = if messages >= ask.messages.len() {
-            length
-        } else {
-            let head = render_messages(ask, served, &ask.messages[..messages], false)?;
-            if !text.starts_with(&head) {
-                continue;
-            }
-            tokenised.tokens_within(head.len())
-        };
-        if end > 0 {
-            hints.claims.push(claim(end, BlockClass::Context, hints.priority, Some(ttl)));
-        }
-    }
-    Ok(hints)
-}
-
-/// Most pins that are followed; each costs a rendering.
-const PINS_MAX: usize = 4;
-
-/// For each time to live, the pin that reaches furthest; shorter ones within longer-lived ones
-/// say nothing.
-fn longest_pins(ask: &Ask) -> Vec<(usize, Span)> {
-    let mut pins: Vec<(usize, Span)> = ask.pins.iter().map(|p| (p.messages, p.ttl)).collect();
-    if let Some(control) = &ask.nvext.cache_control {
-        pins.push((ask.messages.len(), control.ttl()));
-    }
-    pins.retain(|(messages, _)| *messages > 0);
-    // Longest-lived first, then furthest.
-    pins.sort_by_key(|(messages, ttl)| std::cmp::Reverse((*ttl, *messages)));
-    let mut kept: Vec<(usize, Span)> = Vec::new();
-    for (messages, ttl) in pins {
-        if kept.len() < PINS_MAX && kept.iter().all(|(reach, _)| *reach < messages) {
-            kept.push((messages, ttl));
-        }
-    }
-    kept
 }
 
 #[cfg(test)]

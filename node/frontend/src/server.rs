@@ -12,6 +12,7 @@ use crate::keeper::{self, Keeper, Remembered};
 use crate::keys::{Keys, Tenant};
 use crate::prompt::cache::PrefixCache;
 use crate::prompt::client::Client;
+use crate::prompt::session::Session;
 use crate::prompt::{self, Prepared, Who};
 use crate::seal::Seal;
 use crate::sse;
@@ -24,7 +25,7 @@ use axum::routing::{get, post};
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use protocol::hash::{ClientSalt, RoutingKey};
-use protocol::id::{RequestId, SessionId, TenantId};
+use protocol::id::{RequestId, TenantId};
 use protocol::prompt::Refusal;
 use serde_json::{Value, json};
 use speech::{Endpoint, Speech, Style};
@@ -313,7 +314,7 @@ impl App {
         let who = Who {
             id: *id,
             tenant: tenant.id.clone(),
-            session: session(headers),
+            session: Session::of(headers),
             seed: self.cluster.fresh_id() as u64,
         };
         let app = self.clone();
@@ -355,8 +356,9 @@ impl App {
         };
         let prompt = prepared.shape.prompt_tokens;
         let translator = Translator::new(served.model.tokenizer(), prepared.shape);
+        let told = (extra, prepared.outcomes);
         let mut answer =
-            Answer::new(&self.cluster, prepared.prompt, want, translator, extra, arrived);
+            Answer::new(&self.cluster, prepared.prompt, want, translator, told, arrived);
         let model = ask.model.clone().unwrap_or(served.name);
         let now = self.cluster.now_unix();
         let speech = Speech::new(style, &ask, id.to_string(), model, now, prompt);
@@ -405,23 +407,6 @@ async fn read_body(body: Body, limits: &Limits) -> Result<Bytes, ApiError> {
         read.extend_from_slice(&chunk);
     }
     Ok(read.freeze())
-}
-
-/// The agent session, by the headers that harnesses send. Sub-agents are sessions of their own.
-fn session(headers: &HeaderMap) -> Option<SessionId> {
-    const NAMES: [&str; 5] = [
-        "x-dynamo-session-id",
-        "x-claude-code-session-id",
-        "thread-id",
-        "session-id",
-        "x-session-id",
-    ];
-    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    let session = NAMES.iter().find_map(|name| text(name))?;
-    match text("x-claude-code-agent-id") {
-        Some(agent) => SessionId::new(&format!("{session}/{agent}")),
-        None => SessionId::new(session),
-    }
 }
 
 fn json_response(value: &Value) -> Response {

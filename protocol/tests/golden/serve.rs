@@ -42,6 +42,9 @@ fn full_prompt() -> Prompt {
                 claim(32, 40, BlockClass::Reasoning),
                 claim(32, 40, BlockClass::Output),
             ],
+            parent: SessionId::new("agent-7"),
+            session_final: true,
+            tool_latency: Some(Span::millis(2500)),
         },
     }
 }

@@ -129,12 +129,12 @@ pub(crate) fn read(body: &[u8]) -> Result<Ask, ApiError> {
         let (message, pin) = read_message(message, &format!("messages[{i}]"))?;
         messages.push(message);
         if let Some(control) = pin {
-            pins.push(Pin { messages: messages.len(), ttl: control.ttl() });
+            pins.push(Pin::new(messages.len(), &control));
         }
     }
     let (tools, tool_pin) = read_tools(request.tools.unwrap_or_default())?;
     if let Some(control) = tool_pin {
-        pins.push(Pin { messages: 1, ttl: control.ttl() });
+        pins.push(Pin::new(1, &control));
     }
     let mut nvext = NvExt::read(request.nvext)?;
     nvext.cache_salt = nvext.cache_salt.or(request.cache_salt);

@@ -1,9 +1,12 @@
 use super::*;
 use crate::ask::Pin;
+use crate::nvext::outcome::Verdict;
 use crate::prompt::client::Client;
 use crate::testing::{key, served, tokens};
 use crate::{chat, messages};
 use proptest::prelude::*;
+use protocol::block::BlockClass;
+use protocol::time::Span;
 use serde_json::json;
 
 fn cache() -> PrefixCache {
@@ -11,7 +14,7 @@ fn cache() -> PrefixCache {
 }
 
 fn who() -> Who {
-    Who { id: RequestId(1), tenant: TenantId::local(), session: None, seed: 77 }
+    Who { id: RequestId(1), tenant: TenantId::local(), session: Session::default(), seed: 77 }
 }
 
 fn prepared(ask: &Ask) -> Prepared {
@@ -75,7 +78,7 @@ fn both_dialects_give_one_prompt() {
 #[test]
 fn limits_sampling_and_length() {
     let ask = chat(json!({"messages": [{"role": "user", "content": "hi"}], "max_tokens": 65_535}));
-    let Prepared { prompt, shape } = prepared(&ask);
+    let Prepared { prompt, shape, .. } = prepared(&ask);
     let length = prompt.tokens.len() as u32;
     assert_eq!(prompt.limits.max_tokens, 4096 - length, "clamped without a word");
     assert!(shape.limit_is_context);
@@ -143,7 +146,8 @@ fn pins_become_claims_on_whole_turns() {
         {"role": "assistant", "content": "b"},
         {"role": "user", "content": "c"},
     ]}));
-    let pin = |messages, seconds| Pin { messages, ttl: Span::secs(seconds) };
+    let pin =
+        |messages, seconds| Pin { messages, ttl: Span::secs(seconds), verdict: Verdict::Accepted };
     ask.pins = vec![pin(1, 300), pin(3, 300), pin(2, 3600), pin(1, 3600)];
     let prompt = prepared(&ask).prompt;
     let claims: Vec<(BlockClass, u32, Option<Span>)> =

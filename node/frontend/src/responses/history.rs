@@ -171,7 +171,7 @@ impl<'a> History<'a> {
     fn pin(&mut self, control: Option<CacheControl>) {
         if let Some(control) = control {
             let messages = self.messages.len() + usize::from(self.turn.is_some());
-            self.pins.push(Pin { messages, ttl: control.ttl() });
+            self.pins.push(Pin::new(messages, &control));
         }
     }
 }

@@ -97,7 +97,7 @@ pub(crate) fn read(body: &[u8], seal: &Seal, recalled: Recalled) -> Result<(Ask,
     history.items("input", input)?;
     let (messages, mut pins) = (history.messages, history.pins);
     if let Some(control) = tool_pin {
-        pins.push(Pin { messages: 1, ttl: control.ttl() });
+        pins.push(Pin::new(1, &control));
     }
     let tool_choice = read_choice(request.tool_choice.as_ref(), &table, &shown)?;
     let mut nvext = NvExt::read(request.nvext.clone())?;

@@ -156,7 +156,16 @@ async fn sampling_limits_hints_and_session_reach_the_cluster() {
     let mut posted = posted(CHAT, body.to_string());
     posted.headers_mut().insert("x-claude-code-session-id", "abc".parse().unwrap());
     posted.headers_mut().insert("x-claude-code-agent-id", "sub".parse().unwrap());
-    request(fake.clone(), Limits::default(), posted).await;
+    posted.headers_mut().insert("x-dynamo-session-final", "true".parse().unwrap());
+    let reply = request(fake.clone(), Limits::default(), posted).await.json();
+    // What was not followed is told without asking.
+    let told = reply["nvext"]["hints"].as_array().unwrap();
+    let told: Vec<_> = told.iter().map(|hint| (&hint["hint"], &hint["outcome"])).collect();
+    let (osl, ahead) =
+        (json!("nvext.agent_hints.osl"), json!("nvext.agent_hints.speculative_prefill"));
+    let old = json!("nvext.agent_hints.latency_sensitivity");
+    let (clipped, rejected) = (json!("clipped"), json!("rejected"));
+    assert_eq!(told, [(&old, &rejected), (&osl, &clipped), (&ahead, &rejected)]);
     let (prompt, want) = fake.prompts.lock().unwrap().pop().unwrap();
     assert!(!want.stream);
     let s = prompt.sampling;
@@ -166,8 +175,9 @@ async fn sampling_limits_hints_and_session_reach_the_cluster() {
     assert_eq!(prompt.session.unwrap().as_str(), "abc/sub");
     assert_eq!(prompt.salt, Some(ClientSalt::of("s")));
     let hints = prompt.hints;
-    assert_eq!((hints.priority, hints.osl, hints.strict_priority), (5, Some(64), 1));
-    assert!(hints.speculative_prefill);
+    assert_eq!((hints.priority, hints.osl, hints.strict_priority), (5, Some(7), 1));
+    assert!(hints.speculative_prefill && hints.session_final);
+    assert_eq!(hints.parent.unwrap().as_str(), "abc");
     let pin = hints.claims.last().unwrap();
     assert_eq!(pin.end as usize, prompt.tokens.len());
     assert_eq!(pin.claim.ttl, Some(protocol::time::Span::secs(3600)));
