@@ -48,6 +48,10 @@ pub(crate) struct HttpConfig {
     pub(crate) admin_listen: Option<SocketAddr>,
     /// File of tenants and their API keys.
     pub(crate) keys: Option<PathBuf>,
+    /// PEM file of the certificate chain of `listen`; with `tls_key`.
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// PEM file of its private key.
+    pub(crate) tls_key: Option<PathBuf>,
     /// Allow a non-loopback listener without API keys.
     pub(crate) insecure: bool,
     /// Longest request body.
@@ -56,6 +60,14 @@ pub(crate) struct HttpConfig {
     pub(crate) idle_s: u64,
     /// How long stored responses are kept.
     pub(crate) responses_h: u64,
+}
+
+impl HttpConfig {
+    /// The URL of a listener at `address`.
+    pub(crate) fn url(&self, address: SocketAddr) -> String {
+        let scheme = if self.tls_cert.is_some() { "https" } else { "http" };
+        format!("{scheme}://{address}")
+    }
 }
 
 /// `[cluster]`
@@ -104,6 +116,8 @@ pub(crate) struct EngineConfig {
     pub(crate) model: String,
     /// Served name; empty takes the model's.
     pub(crate) served_name: String,
+    /// Other names that it answers to.
+    pub(crate) aliases: Vec<String>,
     /// Compute threads.
     pub(crate) threads: usize,
     /// Tokens the engine's KV pool holds.
@@ -156,6 +170,8 @@ impl Default for HttpConfig {
             listen: SocketAddr::from(([127, 0, 0, 1], 8000)),
             admin_listen: None,
             keys: None,
+            tls_cert: None,
+            tls_key: None,
             insecure: false,
             max_body_mib: 32,
             idle_s: 60,
@@ -188,6 +204,7 @@ impl Default for EngineConfig {
             kind: "embedded".into(),
             model: String::new(),
             served_name: String::new(),
+            aliases: Vec::new(),
             threads: 1,
             kv_tokens: 6144,
             max_batch: 8,
@@ -319,6 +336,18 @@ impl Config {
                 "let --admin listen on 127.0.0.1, or pass --insecure-http when the network is trusted",
             );
         }
+        if self.http.tls_cert.is_some() != self.http.tls_key.is_some() {
+            return usage(
+                "http.tls_cert and http.tls_key go together, and one is missing".into(),
+                "name both PEM files, or none",
+            );
+        }
+        if self.http.tls_cert.is_some() && self.http.admin_listen.is_none() {
+            return usage(
+                "with TLS the admin verbs need a listener of their own".into(),
+                "set --admin 127.0.0.1:PORT, and give that address to --node of status and the like",
+            );
+        }
         let reachable = |addr: &SocketAddr| addr.port() != 0 && !addr.ip().is_unspecified();
         if self.cluster.listen.port() == 0 || !self.cluster.advertise.iter().all(reachable) {
             return usage(
@@ -397,6 +426,13 @@ impl Config {
             return usage(
                 format!("http.idle_s = {} is not from 1 to 3600", self.http.idle_s),
                 "seconds of silence after which a connection is closed; 60 is the default",
+            );
+        }
+        let bad = |name: &&String| name.is_empty() || name.len() > 256;
+        if let Some(alias) = self.engine.aliases.iter().find(bad) {
+            return usage(
+                format!("engine.aliases: {alias:?} is not a name of 1 to 256 bytes"),
+                "list the other names that clients may ask for the model by",
             );
         }
         if !(1..=8760).contains(&self.http.responses_h) {

@@ -1,6 +1,7 @@
 //! The HTTP listeners: the API for everybody, metrics, and the admin verbs.
 
 mod serving;
+mod tls;
 
 use crate::admin::is_local;
 use crate::config::HttpConfig;
@@ -17,7 +18,9 @@ use serde_json::json;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use tls::Certificate;
 use tokio::net::{TcpListener, TcpSocket};
+use tokio_rustls::TlsAcceptor;
 
 /// Connections that may wait to be accepted: a rack of agents comes back at once.
 const BACKLOG: u32 = 4096;
@@ -45,19 +48,27 @@ pub(crate) struct Listeners {
     main: TcpListener,
     admin: Option<TcpListener>,
     keys: Option<KeyFile>,
+    tls: Option<(TlsAcceptor, Certificate)>,
 }
 
 impl Listeners {
-    /// Binds what the configuration names and reads the API keys, so that a port in use or a wrong
+    /// Binds what the configuration names and reads API keys and certificate, so that a port in use or a wrong
     /// file is told before anything starts.
     pub(crate) fn bind(config: &HttpConfig) -> Result<Self, Fault> {
         let keys = config.keys.as_deref().map(KeyFile::open).transpose()?;
+        let tls = match (&config.tls_cert, &config.tls_key) {
+            (Some(chain), Some(key)) => {
+                let certificate = Certificate::open(chain, key)?;
+                Some((certificate.acceptor()?, certificate))
+            }
+            _ => None,
+        };
         let main = bind(config.listen)?;
         let admin = match config.admin_listen {
             Some(addr) => Some(bind(addr)?),
             None => None,
         };
-        Ok(Self { main, admin, keys })
+        Ok(Self { main, admin, keys, tls })
     }
 
     /// Address of the main listener.
@@ -87,20 +98,24 @@ impl Listeners {
         if node.config.http.listen.ip().is_loopback() {
             api = api.layer(axum::middleware::from_fn(only_local));
         }
+        let tls = self.tls.map(|(acceptor, certificate)| {
+            node.tasks.spawn(certificate.watch(node.stop.clone()));
+            acceptor
+        });
         let admin = crate::admin::router(node.clone());
         match self.admin {
             Some(listener) => {
-                spawn(node, self.main, api);
-                spawn(node, listener, admin);
+                spawn(node, self.main, api, tls);
+                spawn(node, listener, admin, None);
             }
-            None => spawn(node, self.main, api.merge(admin)),
+            None => spawn(node, self.main, api.merge(admin), tls),
         }
     }
 }
 
-fn spawn(node: &Arc<Node>, listener: TcpListener, router: Router) {
+fn spawn(node: &Arc<Node>, listener: TcpListener, router: Router, tls: Option<TlsAcceptor>) {
     let idle = Duration::from_secs(node.config.http.idle_s);
-    node.tasks.spawn(serving::serve(listener, router, idle, node.stop.clone()));
+    node.tasks.spawn(serving::serve(listener, router, idle, tls, node.stop.clone()));
 }
 
 /// A listener on loopback answers callers that name this machine. A page in a browser that

@@ -1,21 +1,17 @@
 //! The file of tenants and their API keys.
 
 use crate::fault::Fault;
+use crate::reread::{self, check_owner_only};
 use frontend::{KeyError, Keys, TenantSpec};
 use serde::Deserialize;
 use std::num::NonZeroU32;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
 
 const HELP: &str = "each [[tenant]] has name, keys (a list of texts of 16 or more characters), and if \
                     you like priority and prompt_tokens_per_minute (whole numbers)";
-
-/// Between two looks at the file.
-const LOOK: Duration = Duration::from_secs(1);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -47,13 +43,7 @@ fn read(path: &Path) -> Result<(blake3::Hash, Vec<TenantSpec>), Fault> {
             "name a file with http.keys",
         )
     };
-    let mode = std::fs::metadata(path).map_err(unreadable)?.permissions().mode();
-    if mode & 0o077 != 0 {
-        return Err(Fault::new(
-            format!("others may read the API keys in {at}"),
-            format!("chmod 600 {at}"),
-        ));
-    }
+    check_owner_only(path, "the API keys")?;
     let text = Zeroizing::new(std::fs::read_to_string(path).map_err(unreadable)?);
     let file: File = toml::from_str(&text).map_err(|error| {
         let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
@@ -102,14 +92,8 @@ impl KeyFile {
     /// Keeps the keys up to date. When the file has become wrong this is told, and the keys that
     /// were good stay so.
     pub(crate) async fn watch(mut self, stop: CancellationToken) {
-        let mut told = String::new();
-        while stop.run_until_cancelled(tokio::time::sleep(LOOK)).await.is_some() {
-            let problem = self.look().err().map(|fault| fault.to_string()).unwrap_or_default();
-            if problem != told && !problem.is_empty() {
-                tracing::error!(problem, "the API keys were not read again; the former stay good");
-            }
-            told = problem;
-        }
+        let meaning = "the API keys were not read again; the former stay good";
+        reread::watch(stop, meaning, || self.look()).await;
     }
 
     fn look(&mut self) -> Result<(), Fault> {

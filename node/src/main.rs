@@ -26,6 +26,7 @@ mod models;
 mod node;
 mod print;
 mod queue;
+mod reread;
 mod rim;
 mod run;
 mod serve;
@@ -89,6 +90,7 @@ async fn run(command: Command) -> Result<(), Fault> {
         Command::Route { command: RouteCommand::Explain { request, client, json } } => {
             client::explain(&client, &request, json).await
         }
+        Command::WhyMiss(args) => client::why_miss(args).await,
         Command::Bench { command: BenchCommand::Agents(args) } => bench::agents(&args).await,
         Command::Bench { command: BenchCommand::Store(args) } => bench::store(args).await,
         Command::Sim(args) => sim::simulate(&args),

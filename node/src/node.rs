@@ -159,7 +159,7 @@ impl Node {
     pub(crate) fn served_models(&self) -> Vec<ServedModel> {
         vec![ServedModel {
             name: self.model.name.clone(),
-            aliases: Vec::new(),
+            aliases: self.config.engine.aliases.clone(),
             model: self.model.model.clone(),
             context: self.model.context,
             created: self.created.0,

@@ -117,7 +117,7 @@ impl Home {
         };
         Contact {
             cluster: addresses.iter().map(ToString::to_string).collect(),
-            http: format!("http://{}", self.config.http.listen),
+            http: self.config.http.url(self.config.http.listen),
             site: self.config.node.site.clone(),
         }
     }

@@ -10,6 +10,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use std::time::Duration;
 use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower::Service;
 
@@ -17,11 +18,13 @@ use tower::Service;
 const BREATH: Duration = Duration::from_millis(50);
 
 /// Serves until `stop`, then ends the connections after the answers that are under way. A
-/// connection on which no request has begun, or no whole head has come, for `idle` is closed.
+/// connection on which no request has begun, or no whole head has come, for `idle` is closed. With
+/// `tls` nothing else is spoken.
 pub(super) async fn serve(
     listener: TcpListener,
     router: Router,
     idle: Duration,
+    tls: Option<TlsAcceptor>,
     stop: CancellationToken,
 ) {
     let mut http = hyper::server::conn::http1::Builder::new();
@@ -45,7 +48,7 @@ pub(super) async fn serve(
             request.extensions_mut().insert(ConnectInfo(peer));
             router.clone().call(request.map(Body::new))
         });
-        let (http, watcher) = (http.clone(), connections.watcher());
+        let (http, watcher, tls) = (http.clone(), connections.watcher(), tls.clone());
         tokio::spawn(async move {
             // A connection that says nothing costs neither a buffer nor a parser.
             match tokio::time::timeout(idle, stream.peek(&mut [0])).await {
@@ -53,8 +56,24 @@ pub(super) async fn serve(
                 // Silence, the end, or an error.
                 _ => return,
             }
-            let connection = http.serve_connection(TokioIo::new(stream), service);
-            if let Err(error) = Box::pin(watcher.watch(connection)).await {
+            let ended = match tls {
+                None => {
+                    let connection = http.serve_connection(TokioIo::new(stream), service);
+                    Box::pin(watcher.watch(connection)).await
+                }
+                Some(tls) => match tokio::time::timeout(idle, tls.accept(stream)).await {
+                    Ok(Ok(stream)) => {
+                        let connection = http.serve_connection(TokioIo::new(stream), service);
+                        Box::pin(watcher.watch(connection)).await
+                    }
+                    Ok(Err(error)) => {
+                        tracing::debug!(%peer, %error, "no TLS with a client");
+                        return;
+                    }
+                    Err(_) => return,
+                },
+            };
+            if let Err(error) = ended {
                 tracing::debug!(%peer, %error, "an HTTP connection broke");
             }
         });

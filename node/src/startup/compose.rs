@@ -306,7 +306,8 @@ pub(super) async fn run(
     // Who started it may have stopped reading; the node goes on.
     let _unread = writeln!(
         std::io::stdout(),
-        "ready http://{address} node={} cluster={}",
+        "ready {} node={} cluster={}",
+        node.config.http.url(address),
         node.id,
         node.membership().cluster()
     );

@@ -34,3 +34,4 @@ mod sim;
 mod starts;
 mod strangers;
 mod surface;
+mod tls;
