@@ -57,6 +57,9 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: RouteCommand,
     },
+    /// Say why a request's prompt was not cached as far as one would expect: where it left the
+    /// earlier prompts of its session, and what was found of the rest.
+    WhyMiss(WhyMissArgs),
     /// Measure.
     Bench {
         /// What to measure.
@@ -180,6 +183,22 @@ pub(crate) enum RouteCommand {
         #[arg(long)]
         json: bool,
     },
+}
+
+/// Options of `why-miss`.
+#[derive(Args, Debug)]
+pub(crate) struct WhyMissArgs {
+    /// The request, as the header x-request-id of its answer names it.
+    pub(crate) request: String,
+    /// HTTP address of the node that it was sent to.
+    #[arg(long, env = "DYNAMO_NODE", default_value = "http://127.0.0.1:8000", value_name = "URL")]
+    pub(crate) node: String,
+    /// File with an API key of the tenant, where the node has keys.
+    #[arg(long, env = "DYNAMO_API_KEY_FILE", value_name = "FILE")]
+    pub(crate) api_key_file: Option<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Benchmarks.

@@ -1,6 +1,6 @@
-//! The verbs that ask a running node over `/admin/v1`.
+//! The verbs that ask a running node over HTTP.
 
-use crate::cli::{ClientArgs, StatusArgs, TokenArgs};
+use crate::cli::{ClientArgs, StatusArgs, TokenArgs, WhyMissArgs};
 use crate::fault::Fault;
 use crate::print::print;
 use serde_json::{Value, json};
@@ -139,6 +139,31 @@ pub(crate) async fn explain(args: &ClientArgs, file: &Path, as_json: bool) -> Re
         print(format_args!("{answer:#}"));
     } else {
         print(format_args!("{}", answer["text"].as_str().unwrap_or_default()));
+    }
+    Ok(())
+}
+
+/// `dynamo-node why-miss`
+pub(crate) async fn why_miss(args: WhyMissArgs) -> Result<(), Fault> {
+    let plain = args.request.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if args.request.is_empty() || !plain {
+        return Err(Fault::usage(
+            format!("{:?} is not the id of a request", args.request),
+            "give the hexadecimal digits of the header x-request-id of its answer",
+        ));
+    }
+    let client = ClientArgs { node: args.node, admin_key_file: args.api_key_file };
+    let path = format!("/v1/requests/{}/why-miss", args.request);
+    let answer = call(&client, &path, None).await?;
+    if args.json {
+        print(format_args!("{answer:#}"));
+        return Ok(());
+    }
+    print(format_args!("{}", answer["verdict"].as_str().unwrap_or_default()));
+    let parting = &answer["first_divergence"];
+    if parting.is_object() {
+        print(format_args!("  after  {}", parting["before"]));
+        print(format_args!("  comes  {}", parting["after"]));
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! One request's answer as it comes: placing, the token stream, the end, the times.
 
 use crate::cluster::{Cluster, Served};
+use crate::misses::Miss;
 use crate::nvext::outcome::Outcome;
 use crate::nvext::{Extra, Told};
 use crate::stream::{Ending, Piece, Step, Translator, Usage};
@@ -25,6 +26,14 @@ pub(crate) enum Next {
     Failed(Refusal),
 }
 
+/// What is to be told or taken down beside the answer.
+pub(crate) struct Untold {
+    pub(crate) extra: Extra,
+    /// What became of the hints.
+    pub(crate) hints: Vec<Outcome>,
+    pub(crate) miss: Arc<Miss>,
+}
+
 /// Where items come from.
 enum Source {
     Placing(BoxFuture<'static, Result<Served, Refusal>>),
@@ -42,6 +51,7 @@ pub(crate) struct Answer {
     began: bool,
     extra: Extra,
     told: Told,
+    miss: Arc<Miss>,
     arrived: Instant,
 }
 
@@ -52,9 +62,10 @@ impl Answer {
         prompt: Prompt,
         want: crate::Want,
         translator: Translator,
-        (extra, hints): (Extra, Vec<Outcome>),
+        untold: Untold,
         arrived: Instant,
     ) -> Self {
+        let Untold { extra, hints, miss } = untold;
         let prompt_tokens = if extra.token_ids {
             prompt.tokens.iter().map(|token| token.0).collect()
         } else {
@@ -70,6 +81,7 @@ impl Answer {
             began: false,
             extra,
             told,
+            miss,
             arrived,
         }
     }
@@ -130,6 +142,7 @@ impl Answer {
         let step = self.translator.push(item, &mut pieces);
         if let Step::Began(started) = &step {
             self.told.queue = started.queued;
+            self.miss.found(started.prompt, &self.told.serving_node, &self.told.outcome);
         }
         let begins = !self.began && !matches!(step, Step::Failed(_));
         if begins {

@@ -10,6 +10,7 @@
 //! Invariants: dropping a response drops the cluster's channel, which cancels; every stream ends
 //! with its dialect's end or error event; `cache_control`, ids and metadata never reach a prompt.
 
+mod ahead;
 mod answer;
 mod ask;
 mod chat;
@@ -23,6 +24,7 @@ mod keeper;
 mod keys;
 mod markup;
 mod messages;
+mod misses;
 mod nvext;
 mod prompt;
 mod responses;

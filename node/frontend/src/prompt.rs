@@ -151,6 +151,23 @@ pub(crate) fn prepare(
     Ok(Prepared { prompt, shape, outcomes })
 }
 
+/// The prompt that ends with the history, without the head of an answer.
+pub(crate) fn history(
+    ask: &Ask,
+    who: Who,
+    served: &ServedModel,
+    key: &RoutingKey,
+    cache: &PrefixCache,
+    client: &Client,
+) -> Result<Prompt, ApiError> {
+    let mut prepared = prepare(ask, who, served, key, cache, client)?;
+    let text = render_messages(ask, served, &ask.messages, false)?;
+    let tokenised = cache.tokenise(&served.model, key, &text);
+    prepared.prompt.prefix = cache.names(key, &tokenised);
+    prepared.prompt.tokens = tokenised.tokens;
+    Ok(prepared.prompt)
+}
+
 /// The length of a prompt that leaves room for an answer.
 fn fits(served: &ServedModel, tokens: usize) -> Result<u32, ApiError> {
     let tokens = u32::try_from(tokens).unwrap_or(u32::MAX);

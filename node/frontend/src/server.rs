@@ -1,15 +1,18 @@
 //! The HTTP surface: paths to handlers, bodies to answers.
 
 mod kept;
+mod missed;
 mod models;
 pub(crate) mod speech;
 
-use crate::answer::{Answer, Next};
+use crate::ahead::{self, Ahead, Said};
+use crate::answer::{Answer, Next, Untold};
 use crate::ask::Ask;
 use crate::cluster::{Cluster, ServedModel, Want};
 use crate::error::{ApiError, Dialect, Kind};
 use crate::keeper::{self, Keeper, Remembered};
 use crate::keys::{Keys, Tenant};
+use crate::misses::Misses;
 use crate::prompt::cache::PrefixCache;
 use crate::prompt::client::Client;
 use crate::prompt::session::Session;
@@ -75,8 +78,11 @@ struct App {
     cluster: Arc<dyn Cluster>,
     keys: Arc<Keys>,
     limits: Limits,
-    cache: PrefixCache,
+    cache: Arc<PrefixCache>,
     remembered: Remembered,
+    misses: Misses,
+    /// Prefills ahead of the next turn.
+    ahead: Arc<Semaphore>,
     /// How many large prompts are prepared at once.
     preparing: Arc<Semaphore>,
 }
@@ -90,8 +96,10 @@ pub fn router(cluster: Arc<dyn Cluster>, keys: Arc<Keys>, limits: Limits) -> axu
         cluster,
         keys,
         limits,
-        cache: PrefixCache::new(limits.cache_bytes),
+        cache: Arc::new(PrefixCache::new(limits.cache_bytes)),
         remembered: keeper::remembered(REMEMBERED),
+        misses: Misses::new(),
+        ahead: Arc::new(Semaphore::new(ahead::AT_ONCE)),
         preparing: Arc::new(Semaphore::new(cores)),
     };
     axum::Router::new()
@@ -106,6 +114,7 @@ pub fn router(cluster: Arc<dyn Cluster>, keys: Arc<Keys>, limits: Limits) -> axu
         .route("/v1/responses/input_tokens", post(count_responses))
         .route("/v1/responses/{id}", get(kept::one).delete(kept::delete))
         .route("/v1/responses/{id}/input_items", get(kept::input_items))
+        .route("/v1/requests/{id}/why-miss", get(missed::why))
         .route("/v1/messages", post(messages))
         .route("/v1/messages/count_tokens", post(count_messages))
         .method_not_allowed_fallback(no_method)
@@ -230,6 +239,7 @@ struct Ready {
     ask: Ask,
     style: Style,
     served: ServedModel,
+    key: RoutingKey,
     prepared: Prepared,
 }
 
@@ -325,7 +335,7 @@ impl App {
                 ask.nvext.hints.default_priority(priority);
                 let (served, key) = app.resolve(&ask, &who.tenant)?;
                 let prepared = prompt::prepare(&ask, who, &served, &key, &app.cache, client)?;
-                Ok(Ready { ask, style, served, prepared })
+                Ok(Ready { ask, style, served, key, prepared })
             })
             .await?;
         tenant.charge(ready.prepared.shape.prompt_tokens)?;
@@ -346,7 +356,7 @@ impl App {
         keeper: Keeper,
         arrived: Instant,
     ) -> Result<Response, ApiError> {
-        let Ready { ask, style, served, prepared } = ready;
+        let Ready { ask, style, served, key, prepared } = ready;
         let extra = ask.nvext.extra;
         let want = Want {
             stream: ask.stream,
@@ -355,8 +365,27 @@ impl App {
             target: ask.nvext.target,
         };
         let prompt = prepared.shape.prompt_tokens;
+        let mut ahead = prepared.prompt.hints.speculative_prefill.then(|| {
+            let session = Session {
+                id: prepared.prompt.session.clone(),
+                parent: prepared.prompt.hints.parent.clone(),
+                ..Session::default()
+            };
+            Ahead {
+                cluster: self.cluster.clone(),
+                cache: self.cache.clone(),
+                permits: self.ahead.clone(),
+                ask: ask.clone(),
+                served: served.clone(),
+                key,
+                tenant: prepared.prompt.tenant.clone(),
+                session,
+                said: Said::default(),
+            }
+        });
         let translator = Translator::new(served.model.tokenizer(), prepared.shape);
-        let told = (extra, prepared.outcomes);
+        let miss = self.misses.note(&prepared.prompt, served.model.tokenizer());
+        let told = Untold { extra, hints: prepared.outcomes, miss };
         let mut answer =
             Answer::new(&self.cluster, prepared.prompt, want, translator, told, arrived);
         let model = ask.model.clone().unwrap_or(served.name);
@@ -364,6 +393,10 @@ impl App {
         let speech = Speech::new(style, &ask, id.to_string(), model, now, prompt);
         if !ask.stream {
             let (pieces, ending, nvext) = collect(&mut answer).await?;
+            if let Some(mut ahead) = ahead.take() {
+                pieces.iter().for_each(|piece| ahead.piece(piece));
+                ahead.ended(&ending);
+            }
             let mut body = speech.body(&pieces, &ending, nvext);
             if let Some(record) = speech.record(&body) {
                 speech.kept(&mut body, &keeper.keep(record).await);
@@ -373,7 +406,7 @@ impl App {
         if let Ok(first) = tokio::time::timeout(self.limits.commit_after, answer.first()).await {
             first?;
         }
-        Ok(sse::response(answer, speech.writer(), keeper, self.limits.heartbeat))
+        Ok(sse::response(answer, speech.writer(), keeper, ahead, self.limits.heartbeat))
     }
 }
 

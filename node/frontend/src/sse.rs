@@ -4,6 +4,7 @@
 //! the rest waits in the cluster's bounded channel. A client that goes away drops the body, the
 //! answer in it, and with that the request.
 
+use crate::ahead::Ahead;
 use crate::answer::{Answer, Next};
 use crate::error::ApiError;
 use crate::keeper::{Keeper, Standing};
@@ -68,6 +69,7 @@ struct State {
     writer: Box<dyn Writer>,
     heartbeat: Duration,
     keeper: Keeper,
+    ahead: Option<Ahead>,
     phase: Phase,
 }
 
@@ -111,21 +113,36 @@ impl State {
     fn write(&mut self, next: Next, out: &mut String) {
         match next {
             Next::Began(usage) => self.writer.began(&usage, out),
-            Next::Piece(piece) => self.writer.piece(&piece, out),
-            Next::Ended(ending, nvext) => match self.writer.settle(&ending, out) {
-                Some(record) => {
-                    let keeper = self.keeper.clone();
-                    let keeping = async move { keeper.keep(record).await };
-                    self.phase = Phase::Keeping(Box::pin(keeping), ending, nvext);
+            Next::Piece(piece) => {
+                if let Some(ahead) = &mut self.ahead {
+                    ahead.piece(&piece);
                 }
-                None => {
-                    self.phase = Phase::Over;
-                    self.writer.ended(&ending, nvext, out);
+                self.writer.piece(&piece, out);
+            }
+            Next::Ended(ending, nvext) => {
+                if let Some(ahead) = self.ahead.take() {
+                    ahead.ended(&ending);
                 }
-            },
+                self.settle(ending, nvext, out);
+            }
             Next::Failed(refusal) => {
                 self.phase = Phase::Over;
                 self.writer.failed(&refusal.into(), out);
+            }
+        }
+    }
+
+    /// All pieces have come.
+    fn settle(&mut self, ending: Ending, nvext: Option<Value>, out: &mut String) {
+        match self.writer.settle(&ending, out) {
+            Some(record) => {
+                let keeper = self.keeper.clone();
+                let keeping = async move { keeper.keep(record).await };
+                self.phase = Phase::Keeping(Box::pin(keeping), ending, nvext);
+            }
+            None => {
+                self.phase = Phase::Over;
+                self.writer.ended(&ending, nvext, out);
             }
         }
     }
@@ -136,9 +153,10 @@ pub(crate) fn response(
     answer: Answer,
     writer: Box<dyn Writer>,
     keeper: Keeper,
+    ahead: Option<Ahead>,
     heartbeat: Duration,
 ) -> Response {
-    let state = State { answer, writer, heartbeat, keeper, phase: Phase::Opening };
+    let state = State { answer, writer, heartbeat, keeper, ahead, phase: Phase::Opening };
     let body = futures::stream::unfold(state, |mut state| async move {
         let bytes = state.advance().await?;
         Some((Ok::<_, Infallible>(Bytes::from(bytes)), state))

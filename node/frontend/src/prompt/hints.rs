@@ -67,9 +67,7 @@ impl Told<'_> {
             say("agent_hints.osl", if osl > limit { clipped() } else { Verdict::Accepted });
         }
         if given.speculative_prefill.is_some() {
-            let why = "noted, but nothing prefills ahead of a request yet";
-            let rejected = hints.speculative_prefill.then(|| Verdict::Rejected(why.into()));
-            say("agent_hints.speculative_prefill", rejected.unwrap_or(Verdict::Accepted));
+            say("agent_hints.speculative_prefill", Verdict::Accepted);
         }
         if let Some(asked) = nvext.tool_latency_ms {
             hints.tool_latency = Some(Span::millis(asked).min(TOOLS_MAX));

@@ -161,11 +161,10 @@ async fn sampling_limits_hints_and_session_reach_the_cluster() {
     // What was not followed is told without asking.
     let told = reply["nvext"]["hints"].as_array().unwrap();
     let told: Vec<_> = told.iter().map(|hint| (&hint["hint"], &hint["outcome"])).collect();
-    let (osl, ahead) =
-        (json!("nvext.agent_hints.osl"), json!("nvext.agent_hints.speculative_prefill"));
+    let osl = json!("nvext.agent_hints.osl");
     let old = json!("nvext.agent_hints.latency_sensitivity");
     let (clipped, rejected) = (json!("clipped"), json!("rejected"));
-    assert_eq!(told, [(&old, &rejected), (&osl, &clipped), (&ahead, &rejected)]);
+    assert_eq!(told, [(&old, &rejected), (&osl, &clipped)]);
     let (prompt, want) = fake.prompts.lock().unwrap().pop().unwrap();
     assert!(!want.stream);
     let s = prompt.sampling;

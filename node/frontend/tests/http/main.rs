@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_methods)] // spawns its cluster
 //! The HTTP surface over a scripted cluster: all dialects, streams, errors, disconnects.
 
+mod ahead;
 mod chat;
 mod cluster;
 mod completions;

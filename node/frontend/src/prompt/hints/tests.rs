@@ -79,13 +79,15 @@ fn what_is_not_followed_says_why() {
         [
             "nvext.agent_hints.latency_sensitivity clipped",
             "nvext.agent_hints.osl clipped",
-            "nvext.agent_hints.speculative_prefill rejected",
+            "nvext.agent_hints.speculative_prefill accepted",
             "nvext.tool_latency_ms rejected",
             "nvext.session_final rejected",
             "nvext.cache_control clipped",
         ]
     );
-    assert!(prepared.outcomes.iter().all(|o| o.to_json()["reason"].is_string() && o.is_news()));
+    let told = prepared.outcomes.iter().filter(|outcome| outcome.is_news());
+    assert!(told.clone().all(|outcome| outcome.to_json()["reason"].is_string()));
+    assert_eq!(told.count(), 5);
 }
 
 #[test]
