@@ -32,6 +32,7 @@ mod run;
 mod serve;
 mod sim;
 mod startup;
+mod state;
 mod status;
 mod switchboard;
 

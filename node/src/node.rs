@@ -98,6 +98,8 @@ pub(crate) struct Node {
     /// Every task that outlives its caller.
     pub(crate) tasks: TaskTracker,
     pub(crate) records: Arc<Records>,
+    /// The cluster's replicated records.
+    pub(crate) state: crate::state::StateHandle,
     pub(crate) membership: RwLock<Membership>,
     pub(crate) contact: RwLock<Contact>,
     pub(crate) views: RwLock<BTreeMap<NodeId, MemberView>>,

@@ -1,7 +1,7 @@
 //! The words of dynamo-node.
 //!
 //! Everything that two crates must agree on is named here: who ([`id`]), when ([`time`]), what
-//! ([`hash`], [`block`], [`prompt`]), what is told ([`event`], [`wire`]), what is to be done
+//! ([`hash`], [`block`], [`prompt`], [`state`]), what is told ([`event`], [`wire`]), what is to be done
 //! ([`op`], [`disk`], [`plan`]) and who may belong ([`sign`], [`trust`]). Knows no sockets, clocks or
 //! policy.
 //!
@@ -17,6 +17,7 @@ pub mod op;
 pub mod plan;
 pub mod prompt;
 pub mod sign;
+pub mod state;
 pub mod time;
 pub mod trust;
 pub mod wire;

@@ -273,6 +273,7 @@ pub(super) async fn run(
         stop: CancellationToken::new(),
         tasks: TaskTracker::new(),
         records: home.records.clone(),
+        state: crate::state::StateHandle::new(),
         membership: RwLock::new(membership),
         contact: RwLock::new(home.contact()),
         views: RwLock::new(BTreeMap::new()),
