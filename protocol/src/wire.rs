@@ -9,6 +9,7 @@ pub mod gossip;
 pub mod handshake;
 pub mod join;
 pub mod serve;
+pub mod state;
 
 use serde::{Serialize, de::DeserializeOwned};
 

@@ -4,6 +4,7 @@ use crate::event::{Buckets, BucketsWanted, EventBatch, Heartbeat, Seq, Snapshot,
 use crate::id::{Incarnation, NodeId};
 use crate::trust::MemberCert;
 use crate::wire::handshake::Hello;
+use crate::wire::state::StateFrame;
 use serde::{Deserialize, Serialize};
 
 /// A frame on a direct stream between two members.
@@ -68,6 +69,8 @@ pub enum Direct {
     WantBuckets(Box<BucketsWanted>),
     /// The answer, or a part of it.
     Buckets(Box<Buckets>),
+    /// Not for the gossip machine: about replicated records.
+    State(Box<StateFrame>),
 }
 
 /// A message on the site's gossipsub topic.

@@ -63,6 +63,7 @@ pub(crate) fn all() -> Vec<Case> {
     cases.extend(join());
     cases.extend(crate::gossip::cases());
     cases.extend(crate::serve::cases());
+    cases.extend(crate::state::cases());
     cases.extend(blocks());
     cases.extend(structures());
     cases

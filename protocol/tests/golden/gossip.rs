@@ -7,6 +7,7 @@ use crate::values::{
 use protocol::event::{EventRun, Holder, Seq, Suspicion};
 use protocol::id::EngineId;
 use protocol::wire::gossip::{Direct, Published};
+use protocol::wire::state::StateFrame;
 
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = numbered("gossip-direct", direct());
@@ -59,5 +60,6 @@ fn direct() -> Vec<(&'static str, Direct)> {
         ("suspects", Direct::Suspects(vec![Suspicion { subject: bob(), incarnation, beat: 251 }])),
         ("want-buckets", Direct::WantBuckets(Box::new(wanted()))),
         ("buckets", Direct::Buckets(Box::new(buckets()))),
+        ("state", Direct::State(Box::new(StateFrame::Kept { op: 7 }))),
     ]
 }

@@ -17,4 +17,5 @@ mod fixtures;
 mod fuzz;
 mod gossip;
 mod serve;
+mod state;
 mod values;

@@ -12,7 +12,7 @@ fn root() -> PathBuf {
 /// The edge table: crate → workspace crates it may use (docs/architecture.md).
 fn table() -> BTreeMap<&'static str, Vec<&'static str>> {
     let all = vec![
-        "protocol", "kernels", "model", "kvstore", "gossip", "router", "wiring", "tiers",
+        "protocol", "kernels", "model", "kvstore", "gossip", "router", "state", "wiring", "tiers",
         "transfer", "engine", "frontend", "load", "mock", "sim",
     ];
     BTreeMap::from([
@@ -22,9 +22,13 @@ fn table() -> BTreeMap<&'static str, Vec<&'static str>> {
         ("kvstore", vec!["protocol"]),
         ("gossip", vec!["protocol"]),
         ("router", vec!["protocol"]),
+        ("state", vec!["protocol"]),
         ("mock", vec!["protocol"]),
-        ("wiring", vec!["protocol", "kvstore", "gossip", "router", "mock"]),
-        ("sim", vec!["protocol", "kvstore", "gossip", "router", "wiring", "mock", "tiers"]),
+        ("wiring", vec!["protocol", "kvstore", "gossip", "router", "state", "mock"]),
+        (
+            "sim",
+            vec!["protocol", "kvstore", "gossip", "router", "state", "wiring", "mock", "tiers"],
+        ),
         ("tiers", vec!["protocol", "kernels"]),
         ("transfer", vec!["protocol", "kernels"]),
         ("engine", vec!["protocol", "kernels", "model", "mock"]),
@@ -49,7 +53,8 @@ const IMPURE: [&str; 11] = [
     "tracing",
     "rustix",
 ];
-const PURE: [&str; 7] = ["protocol", "kvstore", "gossip", "router", "wiring", "mock", "sim"];
+const PURE: [&str; 8] =
+    ["protocol", "kvstore", "gossip", "router", "state", "wiring", "mock", "sim"];
 
 fn metadata() -> Value {
     let output = Command::new(env!("CARGO"))

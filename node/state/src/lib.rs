@@ -1,0 +1,44 @@
+//! Pure: small versioned records with a time to live, on three owners.
+//!
+//! [`State`] is one machine per node. Writes and reads come in at any node, which asks the record's
+//! owners: the three living members that want its place most (rendezvous hashing). There is no
+//! consensus: the greater [`Version`](protocol::state::Version) of two writes counts, everywhere.
+//!
+//! Promises, under the faults that the simulator draws:
+//! - [`Kept::Safe`](protocol::state::Kept) means durable on two owners (in a cluster of one, on it).
+//!   From then on until its time to live is over the write, or a later one, can be read, as long as
+//!   fewer than two of the disks that hold it are lost before it has been copied again. While owners
+//!   cannot be reached the answer is [`Unavailable`](protocol::state::StateError), never "absent".
+//! - What a deletion found and has acknowledged does not come back.
+//! - A value that is read was written under that name.
+//!
+//! How:
+//! - A write is refused by an owner that has a later one, and then made again above it; so of two
+//!   writes one after the other the second is the greater.
+//! - A read takes the newest of two owners' answers. "Absent" needs all living members near the
+//!   place to say so, and all but one of those nearest whether they live or not.
+//! - Owners compare digests of what they share, by the first byte of the place, all the time and at
+//!   once when members change; what differs is pushed, at a bounded rate. Who holds a record and is
+//!   no owner hands it over, and lets go of it when all owners have it and a while has passed.
+//! - A deletion is a record of its own that outlives every copy of what it deletes.
+//! - Every collection has a limit (see [`config`]); where a kind has no room the record goes that
+//!   would expire first. Clients of a stored response that is old lose it before those of a new one
+//!   cannot store theirs; deletions go last, since without them the deleted could come back.
+
+pub mod config;
+mod copies;
+mod counters;
+mod door;
+mod get;
+mod handover;
+mod machine;
+mod owner;
+mod put;
+mod sync;
+mod table;
+mod view;
+
+pub use config::Config;
+pub use counters::{Counters, Stats};
+pub use door::{Answer, Deleted, DiskOp, Found, In, Out};
+pub use machine::State;
