@@ -130,6 +130,35 @@ fn store(registry: &mut Registry, stats: &kvstore::Stats) {
     gauge(registry, "peer_reads", "Peers' reads under way", stats.reads as u64);
 }
 
+fn records(registry: &mut Registry, held: &state::Stats, c: &state::Counters) {
+    gauge(registry, "records", "Replicated records held here", held.records);
+    gauge(registry, "records_deleted", "Deletions remembered here", held.deletions);
+    gauge(registry, "records_bytes", "Bytes of their values", held.bytes);
+    gauge(registry, "record_calls", "Reads and writes of records under way from here", held.ops);
+    let writes = [("safe", c.safe), ("degraded", c.degraded), ("failed", c.not_kept)];
+    let help = "Writes of records that came in here since start, by how they were kept";
+    labelled(registry, "record_writes", help, "result", writes);
+    let events = [
+        ("reads", c.gets),
+        ("unconfirmed", c.unconfirmed),
+        ("unavailable", c.unavailable),
+        ("acks", c.acks),
+        ("retries", c.retries),
+        ("read_repairs", c.read_repairs),
+        ("mismatches", c.mismatches),
+        ("pushed", c.pushed),
+        ("taken", c.taken),
+        ("handed_over", c.handed_over),
+        ("expired", c.expired),
+        ("evicted", c.evicted),
+        ("refused", c.refused),
+        ("disk_failed", c.disk_failed),
+        ("improper", c.improper + c.strangers),
+    ];
+    let help = "What happened to replicated records here since start";
+    labelled(registry, "record_events", help, "event", events);
+}
+
 fn disk(registry: &mut Registry, stats: &kvstore::Counters) {
     let c = stats;
     let writes = [
@@ -218,6 +247,9 @@ pub(crate) async fn render(node: &Arc<Node>) -> String {
     }
     if let Some(status) = crate::status::disk(node).await {
         disk_state(&mut registry, &status);
+    }
+    if let Some((held, counted)) = crate::status::records(node).await {
+        records(&mut registry, &held, &counted);
     }
     let mut text = String::new();
     match encode(&mut text, &registry) {

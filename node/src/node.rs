@@ -28,6 +28,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use zeroize::Zeroizing;
 
+/// Longest wait of a node that leaves for other owners of its replicated records.
+const HAND_OVER_WITHIN: Duration = Duration::from_secs(3);
+
 /// An engine of this node as the node sees it.
 pub(crate) struct LocalEngine {
     /// What it is.
@@ -93,12 +96,15 @@ pub(crate) struct Node {
     pub(crate) engine_mail: Arc<Semaphore>,
     /// Bounds frames of peers in the gossip machine's mailbox.
     pub(crate) gossip_mail: Arc<Semaphore>,
+    /// Bounds frames of peers about replicated records in their machine's mailbox.
+    pub(crate) state_mail: Arc<Semaphore>,
     /// Cancelled when the node stops.
     pub(crate) stop: CancellationToken,
     /// Every task that outlives its caller.
     pub(crate) tasks: TaskTracker,
     pub(crate) records: Arc<Records>,
     /// The cluster's replicated records.
+    #[allow(dead_code)] // stored responses are the first to use it
     pub(crate) state: crate::state::StateHandle,
     pub(crate) membership: RwLock<Membership>,
     pub(crate) contact: RwLock<Contact>,
@@ -354,12 +360,16 @@ impl Node {
         }
     }
 
-    /// Says goodbye and stops.
+    /// Hands over its replicated records, says goodbye and stops.
     pub(crate) fn begin_leave(self: &Arc<Self>) {
         self.draining.store(true, Ordering::Relaxed);
-        self.board.send(wiring::Input::Gossip(gossip::In::Leave));
+        self.board.send(wiring::Input::State(state::In::Leave));
         let node = self.clone();
         self.tasks.spawn(async move {
+            if tokio::time::timeout(HAND_OVER_WITHIN, node.board.handed_over()).await.is_err() {
+                tracing::warn!("not all replicated records were handed over in time");
+            }
+            node.board.send(wiring::Input::Gossip(gossip::In::Leave));
             // The goodbye leaves with the next frames; the answer to the caller too.
             tokio::time::sleep(Duration::from_millis(300)).await;
             node.stop.cancel();

@@ -30,6 +30,8 @@ mod codec;
 pub(crate) const COMMANDS_MAX: usize = 4096;
 /// Frames waiting for one peer; more are dropped and repaired by gossip.
 const PEER_QUEUE_MAX: usize = 1024;
+/// … and their bytes.
+const PEER_QUEUE_BYTES: usize = 64 << 20;
 /// Frames sent in one exchange…
 const FRAMES_PER_EXCHANGE: usize = 64;
 /// … and their bytes, unless one frame alone is larger. The reader refuses more than `FRAME_MAX`.
@@ -88,9 +90,17 @@ struct Peer {
     connections: u32,
     /// Frames that wait, with their encoded lengths.
     queue: VecDeque<(Direct, usize)>,
+    queued_bytes: usize,
     in_flight: Option<OutboundRequestId>,
     next_dial: Option<Instant>,
     pause: Duration,
+}
+
+impl Peer {
+    fn clear_queue(&mut self) {
+        self.queue.clear();
+        self.queued_bytes = 0;
+    }
 }
 
 /// The task's state.
@@ -264,7 +274,7 @@ impl Rim {
                 let Some(peer) = peer_id(&node) else { return };
                 if let Some(known) = self.peers.get_mut(&node) {
                     known.addresses.clear();
-                    known.queue.clear();
+                    known.clear_queue();
                 }
                 self.swarm.behaviour_mut().allowed.disallow_peer(peer);
             }
@@ -276,15 +286,17 @@ impl Rim {
         if peer.connections == 0 {
             return;
         }
-        if peer.queue.len() >= PEER_QUEUE_MAX {
-            tracing::debug!(peer = %to.short(), "queue full, frame dropped; gossip repairs it");
-            return;
-        }
         let bytes = protocol::wire::encode(&frame).map_or(usize::MAX, |bytes| bytes.len());
         if bytes > protocol::wire::FRAME_MAX - 64 {
             tracing::error!(peer = %to.short(), bytes, "frame over the limit, not sent");
             return;
         }
+        let waiting = peer.queued_bytes.saturating_add(bytes);
+        if peer.queue.len() >= PEER_QUEUE_MAX || waiting > PEER_QUEUE_BYTES {
+            tracing::debug!(peer = %to.short(), "queue full, frame dropped; gossip repairs it");
+            return;
+        }
+        peer.queued_bytes = waiting;
         peer.queue.push_back((frame, bytes));
         self.pump(to);
     }
@@ -303,7 +315,11 @@ impl Rim {
         };
         let waiting = peer.queue.iter().take(FRAMES_PER_EXCHANGE);
         let count = waiting.take_while(fits).count().max(1);
-        let frames: Vec<Direct> = peer.queue.drain(..count).map(|(frame, _)| frame).collect();
+        let mut frames = Vec::with_capacity(count);
+        for (frame, bytes) in peer.queue.drain(..count) {
+            peer.queued_bytes = peer.queued_bytes.saturating_sub(bytes);
+            frames.push(frame);
+        }
         peer.in_flight = Some(self.swarm.behaviour_mut().direct.send_request(&id, frames));
     }
 
@@ -363,7 +379,7 @@ impl Rim {
                 if num_established > 0 {
                     return Vec::new();
                 }
-                peer.queue.clear();
+                peer.clear_queue();
                 peer.in_flight = None;
                 vec![Happened::Disconnected(node)]
             }

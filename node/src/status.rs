@@ -23,6 +23,18 @@ pub(crate) async fn store_stats(node: &Node) -> Option<kvstore::Stats> {
     answer.await.ok()
 }
 
+/// Asks the machine of replicated records what it holds and has counted.
+pub(crate) async fn records(node: &Node) -> Option<(state::Stats, state::Counters)> {
+    let (sender, answer) = tokio::sync::oneshot::channel();
+    let question = move |machine: &dyn std::any::Any| {
+        if let Some(state) = machine.downcast_ref::<state::State>() {
+            let _ = sender.send((state.stats(), *state.counters()));
+        }
+    };
+    node.board.machines()?.state.cast(Mail::Ask(Box::new(question))).ok()?;
+    answer.await.ok()
+}
+
 /// Blocks held: engine, DRAM, NVMe.
 pub(crate) async fn blocks(node: &Node) -> [u64; 3] {
     let mut held = [0; 3];

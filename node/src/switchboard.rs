@@ -10,7 +10,7 @@ use ractor::ActorRef;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tiers::nvme::NvmeTier;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 use wiring::{Delivery, Input};
 
 /// News about membership that the node itself acts on, in order.
@@ -35,7 +35,7 @@ pub(crate) enum FetchOrder {
     Cancel(OpId),
 }
 
-/// The actors of the three machines.
+/// The actors of the machines.
 pub(crate) struct Machines {
     /// Gossip.
     pub(crate) gossip: ActorRef<Mail<gossip::In>>,
@@ -43,6 +43,8 @@ pub(crate) struct Machines {
     pub(crate) router: ActorRef<Mail<router::In>>,
     /// Block manager.
     pub(crate) store: ActorRef<Mail<kvstore::In>>,
+    /// Replicated records.
+    pub(crate) state: ActorRef<Mail<state::In>>,
 }
 
 /// All ways out of the machines.
@@ -56,6 +58,9 @@ pub(crate) struct Switchboard {
     fetches: mpsc::UnboundedSender<FetchOrder>,
     leases: Waiting<LeaseId, Result<Grant, Refusal>>,
     reads: Waiting<ReadId, Vec<Readable>>,
+    calls: Waiting<u64, state::Answer>,
+    records: OnceLock<mpsc::UnboundedSender<state::DiskOp>>,
+    handed_over: Notify,
 }
 
 /// Callers that wait for a machine's answer, by id.
@@ -99,6 +104,9 @@ impl Switchboard {
             fetches,
             leases: Waiting::new(),
             reads: Waiting::new(),
+            calls: Waiting::new(),
+            records: OnceLock::new(),
+            handed_over: Notify::new(),
         }
     }
 
@@ -140,6 +148,22 @@ impl Switchboard {
         }
     }
 
+    /// Connects the durable records: the machine of replicated records has bounded what it has under
+    /// way by its calls and its peers' pushes.
+    pub(crate) fn connect_records(&self, records: mpsc::UnboundedSender<state::DiskOp>) {
+        let _ = self.records.set(records);
+    }
+
+    /// Waits for the answer to a call about a replicated record.
+    pub(crate) fn expect_answer(&self, call: u64) -> oneshot::Receiver<state::Answer> {
+        self.calls.expect(call)
+    }
+
+    /// Waits until other nodes have this one's replicated records.
+    pub(crate) async fn handed_over(&self) {
+        self.handed_over.notified().await;
+    }
+
     /// Connects the machines.
     pub(crate) fn connect(&self, machines: Machines) {
         let _ = self.machines.set(machines);
@@ -173,6 +197,7 @@ impl Switchboard {
             Input::Gossip(input) => drop(machines.gossip.cast(Mail::Input(input, None))),
             Input::Router(input) => drop(machines.router.cast(Mail::Input(input, None))),
             Input::Store(input) => drop(machines.store.cast(Mail::Input(input, None))),
+            Input::State(input) => drop(machines.state.cast(Mail::Input(input, None))),
         }
     }
 
@@ -234,6 +259,16 @@ impl Switchboard {
                     self.send(Input::Store(kvstore::In::ReadDone(read)));
                 }
             }
+            Delivery::Record(op) => {
+                if let Some(records) = self.records.get() {
+                    let _ = records.send(op);
+                }
+            }
+            Delivery::Answered { call, answer } => {
+                // Who called may have gone away.
+                self.calls.answer(&call, answer);
+            }
+            Delivery::HandedOver => self.handed_over.notify_one(),
         }
     }
 }

@@ -4,7 +4,7 @@
 //! never a value.
 
 use protocol::id::Incarnation;
-use rocksdb::{DB, DBRecoveryMode, ErrorKind, IteratorMode, Options, WriteOptions};
+use rocksdb::{DB, DBRecoveryMode, ErrorKind, IteratorMode, Options, WriteBatch, WriteOptions};
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -146,11 +146,33 @@ impl Records {
     /// # Errors
     /// A full, read-only or failing disk; the record then has its old value or none.
     pub fn put(&self, kind: &str, key: &[u8], value: &[u8]) -> Result<(), RecordsError> {
-        let place = place(kind, key);
-        let mut bytes = vec![VERSION];
-        bytes.extend(checksum(&place, value));
-        bytes.extend(value);
-        self.db.put_opt(place, bytes, &synced()).map_err(|e| self.storage(e))
+        self.apply(kind, [(key.to_vec(), Some(value.to_vec()))])
+    }
+
+    /// Writes records, and removes those without a value, in this order and with one sync: all or
+    /// none of it is durable when it returns.
+    ///
+    /// # Errors
+    /// A full, read-only or failing disk; the records then have their old values or none.
+    pub fn apply(
+        &self,
+        kind: &str,
+        changes: impl IntoIterator<Item = (Vec<u8>, Option<Vec<u8>>)>,
+    ) -> Result<(), RecordsError> {
+        let mut batch = WriteBatch::default();
+        for (key, value) in changes {
+            let place = place(kind, &key);
+            match value {
+                Some(value) => {
+                    let mut bytes = vec![VERSION];
+                    bytes.extend(checksum(&place, &value));
+                    bytes.extend(value);
+                    batch.put(place, bytes);
+                }
+                None => batch.delete(place),
+            }
+        }
+        self.db.write_opt(batch, &synced()).map_err(|e| self.storage(e))
     }
 
     /// Removes a record; durable when it returns.

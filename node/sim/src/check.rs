@@ -10,11 +10,14 @@ mod members;
 mod pins;
 mod queue;
 mod quiet;
+mod records;
 mod regret;
 mod slots;
 #[cfg(test)]
 mod tests;
 mod writes;
+
+pub(crate) use quiet::Unrest;
 
 use crate::scenario::Scenario;
 use hdrhistogram::Histogram;
@@ -35,9 +38,9 @@ pub struct Violation {
 }
 
 /// Names of all checkers.
-pub const CHECKERS: [&str; 13] = [
+pub const CHECKERS: [&str; 14] = [
     "slots", "writes", "bytes", "answers", "accounts", "pins", "queue", "members", "disk", "index",
-    "leases", "liveness", "wire",
+    "leases", "liveness", "wire", "records",
 ];
 
 /// What a run measures.
@@ -64,6 +67,9 @@ pub(crate) struct Figures {
     pub(crate) warm_found: u64,
     pub(crate) stale_routes: u64,
     pub(crate) placed: u64,
+    pub(crate) record_calls: u64,
+    pub(crate) records_safe: u64,
+    pub(crate) records_confirmed: u64,
     pub(crate) converged_in: Option<Span>,
     /// Time to the first token, microseconds.
     pub(crate) ttft_us: Option<Histogram<u64>>,
@@ -99,6 +105,9 @@ impl Figures {
             warm_found: 0,
             stale_routes: 0,
             placed: 0,
+            record_calls: 0,
+            records_safe: 0,
+            records_confirmed: 0,
             converged_in: None,
             ttft_us: histogram(),
             noticed_ms: histogram(),
@@ -121,6 +130,7 @@ pub(crate) struct Watch {
     disk: disk::Disks,
     pending: hooks::Pending,
     pub(crate) regret: regret::Regret,
+    pub(crate) records: records::Book,
 }
 
 impl Watch {
@@ -138,6 +148,7 @@ impl Watch {
             disk: disk::Disks::new(scenario),
             pending: hooks::Pending::new(),
             regret: regret::Regret::default(),
+            records: records::Book::new(scenario),
         }
     }
 
@@ -160,7 +171,12 @@ impl Watch {
     }
 
     /// Reports what a checker says.
-    fn judge(&mut self, checker: &'static str, node: usize, verdict: Result<(), String>) {
+    pub(crate) fn judge(
+        &mut self,
+        checker: &'static str,
+        node: usize,
+        verdict: Result<(), String>,
+    ) {
         if let Err(text) = verdict {
             self.found(checker, node, text);
         }

@@ -70,6 +70,7 @@ pub(crate) struct Live {
     pub(crate) index: router::IndexReader,
     pub(crate) loads: router::Loads,
     pub(crate) store: kvstore::Store,
+    pub(crate) state: state::State,
     pub(crate) admission: router::admission::Queue,
     pub(crate) engines: BTreeMap<EngineId, EngineBox>,
     pub(crate) dram: Dram,
@@ -123,6 +124,8 @@ pub(crate) struct Host {
     pub(crate) clock_error: i64,
     /// Its disk, which outlives processes.
     pub(crate) medium: Medium,
+    /// Its durable records, on the same disk.
+    pub(crate) records: crate::records::Folder,
     /// A second process on a copy of another's folder.
     pub(crate) is_twin: bool,
     /// Tells lies.
@@ -216,6 +219,7 @@ impl Host {
             asleep_until: Time::ZERO,
             clock_error: 0,
             medium,
+            records: crate::records::Folder::default(),
             is_twin: false,
             is_liar: false,
             is_newer: false,
@@ -232,6 +236,7 @@ pub(crate) fn boot(
     host: usize,
     incarnation: Incarnation,
     (now, seed): (Time, u64),
+    records: Vec<protocol::state::Record>,
 ) -> Result<Live, ScenarioError> {
     let c = &scenario.cluster;
     let wrong = |error: &dyn std::fmt::Display| ScenarioError::Machines(error.to_string());
@@ -273,6 +278,7 @@ pub(crate) fn boot(
         index,
         loads,
         store,
+        state: state::State::new(state::Config::new(keypair.node(), incarnation), now, records),
         admission,
         engines,
         dram: Dram::new(c.dram_slots, c.block_bytes),

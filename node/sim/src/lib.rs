@@ -1,6 +1,7 @@
 //! The simulated world: whole clusters in one deterministic process.
 //!
-//! Every node is the real pure machines (gossip, router, block manager, admission, mock engine) and
+//! Every node is the real pure machines (gossip, router, block manager, replicated records, admission,
+//! mock engine) and
 //! the real NVMe tier on a simulated disk, joined by the real wiring; every frame between nodes is
 //! encoded and decoded; DRAM and disks hold real bytes. Time is virtual, and everything that is
 //! random (delays, faults, load) follows from a seed: equal seeds and scenarios give equal digests.
@@ -15,6 +16,7 @@
 mod ask;
 mod blocks;
 mod check;
+mod clerks;
 mod clients;
 mod dice;
 mod digest;
@@ -26,6 +28,7 @@ mod mail;
 mod net;
 mod plant;
 mod queue;
+mod records;
 mod report;
 mod rim;
 mod run;

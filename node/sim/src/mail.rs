@@ -19,6 +19,8 @@ pub(crate) enum Part {
     Fetcher,
     Disk,
     Tasks,
+    State,
+    Records,
 }
 
 impl Part {
@@ -32,6 +34,8 @@ impl Part {
             Self::Fetcher => 5,
             Self::Disk => 6,
             Self::Tasks => 7,
+            Self::State => 80,
+            Self::Records => 81,
             Self::Engine(engine) => 8 + u64::from(engine.0),
         }
     }
@@ -43,6 +47,9 @@ pub(crate) enum Mail {
     Gossip(Box<gossip::In>),
     Router(Box<router::In>),
     Store(Box<kvstore::In>),
+    State(Box<state::In>),
+    /// The thread of durable records has done this now.
+    Record(Box<state::DiskOp>),
     Admission(router::admission::In),
     /// With the life of the engine that the sender believes in.
     Engine(EngineId, u32, Box<mock::In>),
@@ -67,6 +74,8 @@ impl Mail {
             Self::Router(_) => Part::Router,
             Self::Store(_) => Part::Store,
             Self::Admission(_) => Part::Admission,
+            Self::State(_) => Part::State,
+            Self::Record(_) => Part::Records,
             Self::Engine(engine, ..) | Self::Copy(engine, ..) => Part::Engine(*engine),
             Self::Fetch(_) | Self::CancelFetch(_) => Part::Fetcher,
             Self::Disk(_) | Self::DiskAnswer(..) => Part::Disk,
@@ -136,6 +145,8 @@ pub(crate) enum Event {
     Agent(usize),
     /// A slow reader takes an item, or a client leaves.
     Reader(RequestId),
+    /// A clerk acts, or gives up on a node that is gone.
+    Clerk(usize),
     /// The next request of a trace.
     Trace,
     /// Faults are drawn.
@@ -169,6 +180,7 @@ impl Event {
             Self::Left(_) => 339,
             Self::Timer(_) => 340,
             Self::Agent(agent) => ((*agent as u64) << 10) | 350,
+            Self::Clerk(clerk) => ((*clerk as u64) << 10) | 355,
             Self::Reader(_) => 360,
             Self::Trace => 361,
             Self::Weather => 362,

@@ -12,8 +12,11 @@ use protocol::event::{BlockEvent, Holder, INDEX_GRANULE, MemberState};
 use protocol::hash::Token;
 use protocol::id::EngineId;
 use protocol::prompt::StreamItem;
+use protocol::state::{Record, RecordId};
 use protocol::time::Span;
+use protocol::wire::state::StateFrame;
 use router::admission;
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// A bug that can be planted. Each names the checkers of which one must find it.
@@ -55,11 +58,17 @@ pub enum Plant {
     Starve,
     /// A node hears nothing after a partition has healed.
     Deaf,
+    /// A disk reports replicated records as durable that it never wrote.
+    AckRecord,
+    /// An owner takes a deletion for a later write of what is deleted.
+    ReviveRecord,
+    /// A byte of a replicated record is changed before it is told.
+    WrongRecord,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 21] = [
         Self::SlotTwice,
         Self::OldGeneration,
         Self::NeverRelease,
@@ -78,6 +87,9 @@ impl Plant {
         Self::KeepIncarnation,
         Self::Starve,
         Self::Deaf,
+        Self::AckRecord,
+        Self::ReviveRecord,
+        Self::WrongRecord,
     ];
 
     /// The checkers of which one must find it.
@@ -97,7 +109,8 @@ impl Plant {
             Self::AckUnwritten | Self::DiskLeak => &["disk"],
             Self::KeepIncarnation => &["index", "liveness"],
             Self::Starve => &["queue"],
-            Self::Deaf => &["liveness", "index"],
+            Self::Deaf => &["liveness", "index", "records"],
+            Self::AckRecord | Self::ReviveRecord | Self::WrongRecord => &["records"],
         }
     }
 
@@ -130,6 +143,10 @@ impl Plant {
                 scenario.cluster.speedup = 1.0;
                 scenario.workload.sessions = 12;
             }
+            Self::AckRecord | Self::ReviveRecord | Self::WrongRecord => {
+                scenario.workload.sessions = 1;
+                scenario.workload.clerks = 6;
+            }
             _ => {}
         }
         scenario
@@ -149,11 +166,19 @@ pub(crate) struct Planted {
     /// It was done, so often.
     done: u64,
     held: Vec<(usize, admission::Out)>,
+    /// What replicated records were.
+    were: BTreeMap<RecordId, Vec<u8>>,
 }
 
 impl Planted {
     pub(crate) fn new(plant: Option<Plant>, seed: u64) -> Self {
-        Self { plant, dice: Dice::new(seed, "plant"), done: 0, held: Vec::new() }
+        Self {
+            plant,
+            dice: Dice::new(seed, "plant"),
+            done: 0,
+            held: Vec::new(),
+            were: BTreeMap::new(),
+        }
     }
 
     fn is(&self, plant: Plant) -> bool {
@@ -330,6 +355,47 @@ impl World {
             let gone = BlockEvent::Removed { prefix, tokens, storage, holder };
             self.watch_store_out(h, &Out::Event(gone));
         }
+    }
+
+    pub(crate) fn plant_skips_record(&mut self) -> bool {
+        self.planted.strikes(Plant::AckRecord, 3, u64::MAX)
+    }
+
+    pub(crate) fn plant_state_in(&mut self, input: state::In) -> state::In {
+        if !self.planted.is(Plant::ReviveRecord) {
+            return input;
+        }
+        match input {
+            state::In::Frame { from, frame: StateFrame::Put { op, record } } => {
+                let record = self.revived(record);
+                state::In::Frame { from, frame: StateFrame::Put { op, record } }
+            }
+            input => input,
+        }
+    }
+
+    fn revived(&mut self, record: Record) -> Record {
+        if !record.deleted {
+            self.planted.were.insert(record.id, record.value.clone());
+            return record;
+        }
+        match self.planted.were.get(&record.id).cloned() {
+            Some(value) if self.planted.strikes(Plant::ReviveRecord, 2, u64::MAX) => {
+                Record { deleted: false, value, ..record }
+            }
+            _ => record,
+        }
+    }
+
+    pub(crate) fn plant_state_out(&mut self, effect: state::Out) -> state::Out {
+        let mut effect = effect;
+        if let state::Out::Answer { answer: state::Answer::Got(Ok(found)), .. } = &mut effect
+            && let Some(byte) = found.value.as_mut().and_then(|value| value.first_mut())
+            && self.planted.strikes(Plant::WrongRecord, 10, 1)
+        {
+            *byte ^= 0x80;
+        }
+        effect
     }
 
     /// A node that hears nothing once the faults are over.

@@ -63,6 +63,9 @@ fn figures(world: &World) -> BTreeMap<String, f64> {
         ("peers_incompatible", f.incompatible),
         ("false_deaths", f.false_deaths),
         ("false_removals", f.false_removals),
+        ("record_calls", f.record_calls),
+        ("records_safe", f.records_safe),
+        ("records_confirmed", f.records_confirmed),
     ];
     let mut all: BTreeMap<String, f64> =
         counts.into_iter().map(|(name, count)| (name.to_owned(), count as f64)).collect();

@@ -202,7 +202,11 @@ impl World {
             return self.watch.found("wire", h, "a frame between honest nodes cannot be read");
         };
         let Some(from) = self.hosts.get(peer).map(|host| host.id) else { return };
-        self.mail(h, Mail::Gossip(Box::new(gossip::In::Direct { from, frame })));
+        match wiring::hear(from, frame) {
+            wiring::Input::Gossip(input) => self.mail(h, Mail::Gossip(Box::new(input))),
+            wiring::Input::State(input) => self.mail(h, Mail::State(Box::new(input))),
+            wiring::Input::Router(_) | wiring::Input::Store(_) => {}
+        }
     }
 
     pub(crate) fn publish(&mut self, h: usize, message: &Published) {
@@ -267,6 +271,7 @@ impl World {
             live.roster.insert(view.node, there);
         }
         self.watch_member(h, view);
+        self.members_seen(h, view);
     }
 
     /// A node could not be reached: no placements there until a way to it works again.

@@ -99,6 +99,8 @@ pub struct Workload {
     pub slow_readers: f64,
     /// Share of requests whose client goes away before the end (0).
     pub vanishing: f64,
+    /// Clients that write, read and delete replicated records, one call at a time each (2).
+    pub clerks: u32,
     /// A trace's times are multiplied by this (1).
     pub trace_time_scale: f64,
     /// A trace's lengths are divided by this, so that small pools can hold them (1).
@@ -174,6 +176,7 @@ impl Default for Workload {
             pins: 0.2,
             slow_readers: 0.0,
             vanishing: 0.0,
+            clerks: 2,
             trace_time_scale: 1.0,
             trace_shrink: 1,
             trace_requests: 100_000,
@@ -303,6 +306,7 @@ impl Scenario {
     fn check_workload(&self) -> Result<(), ScenarioError> {
         let w = &self.workload;
         within("workload.sessions", w.sessions, 0, 100_000, "0 to 100000")?;
+        within("workload.clerks", w.clerks, 0, 10_000, "0 to 10000")?;
         within("workload.families", w.families, 1, 100_000, "1 to 100000")?;
         within("workload.turns", w.turns, 1, 10_000, "1 to 10000")?;
         within("workload.sub_turns", w.sub_turns, 1, 10_000, "1 to 10000")?;

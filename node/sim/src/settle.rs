@@ -36,6 +36,7 @@ pub fn run(scenario: &Scenario, seed: u64, options: &Options<'_>) -> Result<Repo
         Some(trace) => world.start_trace(trace),
         None => world.start_agents(),
     }
+    world.start_clerks();
     let calm_at = world.now + Span::secs(scenario.seconds.into());
     if world.run_until(calm_at) {
         world.heal_everything();
@@ -82,5 +83,6 @@ impl World {
                 Question { session: None, tokens, known: Vec::new(), max_tokens: 4, pinned: None };
             self.ask(None, Some(h), question);
         }
+        self.probe_records();
     }
 }

@@ -35,7 +35,7 @@ impl World {
         }
         // A scenario that no host can start with is an error, not a violation.
         let keypair = crate::host::keypair(0);
-        boot(&self.scenario, &keypair, 0, Incarnation::default(), (self.now, 0))?;
+        boot(&self.scenario, &keypair, 0, Incarnation::default(), (self.now, 0), Vec::new())?;
         for h in 0..nodes {
             let at = self.now + Span(self.boots.below(1_000_000_000));
             self.plan(at, Event::Start(h));
@@ -61,7 +61,9 @@ impl World {
         host.life += 1;
         host.asleep_until = Time::ZERO;
         let (id, incarnation, keypair) = (host.id, host.incarnation, host.keypair.clone());
-        let Ok(mut live) = boot(&self.scenario, &keypair, h, incarnation, (now, seed)) else {
+        let records = self.load_records(h);
+        let booted = boot(&self.scenario, &keypair, h, incarnation, (now, seed), records);
+        let Ok(mut live) = booted else {
             return self.watch.found("wire", h, "the machines could not be built again");
         };
         live.dram.careless = self.planted.is_careless();
@@ -78,6 +80,7 @@ impl World {
         self.timer(h, WALL_EVERY, Timer::Wall);
         let engines: Vec<EngineId> = (0..self.scenario.cluster.engines).map(EngineId).collect();
         engines.into_iter().for_each(|engine| self.arm_engine(h, engine));
+        self.members_changed();
     }
 
     /// Ends a host's process at once. Its peers notice when their connections have been silent for
@@ -102,6 +105,8 @@ impl World {
             }
         }
         self.clients_cut_off(h);
+        self.clerks_cut_off(h);
+        self.members_changed();
     }
 
     /// A host dies at once; with it perhaps what its disk had not made durable. It comes back.
@@ -116,6 +121,7 @@ impl World {
         let fresh = if lost { Medium::new(&self.scenario, seed).ok() } else { None };
         if fresh.is_some() {
             self.watch.disk_lost(h);
+            self.lose_records(h);
         }
         let Some(host) = self.hosts.get_mut(h) else { return };
         match fresh {
@@ -136,6 +142,7 @@ impl World {
         host.medium.close();
         if host.is_twin {
             host.is_gone = true;
+            self.lose_records(h);
         } else {
             self.plan(self.now + after, Event::Start(h));
         }
@@ -337,6 +344,7 @@ impl World {
             let mut twin = Host::new(host.keypair.clone(), medium);
             twin.counter = host.counter.saturating_sub(1);
             twin.is_twin = true;
+            self.watch.records.there_are_twins();
             self.hosts.push(twin);
             self.start(self.hosts.len() - 1);
         }
@@ -365,6 +373,7 @@ impl World {
             if host.is_twin {
                 host.is_gone = true;
                 self.stop(h);
+                self.lose_records(h);
             } else if host.live.is_none() {
                 self.plan(self.now + Span::millis(1), Event::Start(h));
             }

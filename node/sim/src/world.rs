@@ -6,6 +6,7 @@
 //! really are.
 
 use crate::check::Watch;
+use crate::clerks::Clerks;
 use crate::clients::Clients;
 use crate::dice::{Dice, Fates};
 use crate::digest::Digest;
@@ -44,6 +45,7 @@ pub(crate) struct World {
     pub(crate) hosts: Vec<Host>,
     pub(crate) net: Net,
     pub(crate) clients: Clients,
+    pub(crate) clerks: Clerks,
     pub(crate) watch: Watch,
     pub(crate) planted: Planted,
     /// Delays inside nodes.
@@ -78,6 +80,7 @@ impl World {
             hosts: Vec::new(),
             net: Net::new(scenario.network.clone(), seed),
             clients: Clients::new(scenario, seed),
+            clerks: Clerks::new(scenario, seed),
             watch: Watch::new(scenario),
             planted,
             local: Dice::new(seed, "local delays"),
@@ -194,6 +197,7 @@ impl World {
         match event {
             Event::Agent(agent) => self.agent_acts(agent),
             Event::Reader(request) => self.reader_acts(request),
+            Event::Clerk(clerk) => self.clerk_acts(clerk),
             Event::Trace => self.trace_asks(),
             Event::Weather => self.weather(),
             Event::Heal { from, to, cut } => self.net.heal(from, to, cut),
@@ -223,6 +227,8 @@ impl World {
             Mail::Gossip(input) => self.gossip_in(h, *input),
             Mail::Router(input) => self.router_in(h, *input),
             Mail::Store(input) => self.store_in(h, *input),
+            Mail::State(input) => self.state_in(h, *input),
+            Mail::Record(op) => self.record_done(h, *op),
             Mail::Admission(input) => self.admission_in(h, input),
             Mail::Engine(engine, life, input) => self.engine_in(h, engine, life, *input),
             Mail::Copy(engine, life, copy) => self.copy(h, engine, life, *copy),
@@ -292,8 +298,15 @@ impl World {
                 }
                 self.store_out(h, out);
             }
+            Part::State => {
+                let mut out = Vec::new();
+                if is_due(live.state.deadline()) {
+                    live.state.tick(now, &mut out);
+                }
+                self.state_out(h, out);
+            }
             Part::Engine(engine) => self.engine_tick(h, engine),
-            Part::Admission | Part::Fetcher | Part::Disk | Part::Tasks => {}
+            Part::Admission | Part::Fetcher | Part::Disk | Part::Tasks | Part::Records => {}
         }
     }
 
@@ -362,6 +375,24 @@ impl World {
         self.arm(h, Part::Store, deadline);
     }
 
+    pub(crate) fn state_in(&mut self, h: usize, input: state::In) {
+        let now = self.now;
+        let input = self.plant_state_in(input);
+        let Some(live) = self.live(h) else { return };
+        let mut out = Vec::new();
+        live.state.handle(now, input, &mut out);
+        self.state_out(h, out);
+    }
+
+    fn state_out(&mut self, h: usize, out: Vec<state::Out>) {
+        for effect in out {
+            let effect = self.plant_state_out(effect);
+            self.deliver(h, Effect::State(effect));
+        }
+        let deadline = self.live(h).and_then(|live| live.state.deadline());
+        self.arm(h, Part::State, deadline);
+    }
+
     /// Sends an effect where the wiring says that it goes.
     fn deliver(&mut self, h: usize, effect: Effect) {
         let mut deliveries = std::mem::take(&mut self.deliveries);
@@ -377,6 +408,10 @@ impl World {
             Delivery::Local(Input::Gossip(input)) => self.mail(h, Mail::Gossip(Box::new(input))),
             Delivery::Local(Input::Router(input)) => self.mail(h, Mail::Router(Box::new(input))),
             Delivery::Local(Input::Store(input)) => self.mail(h, Mail::Store(Box::new(input))),
+            Delivery::Local(Input::State(input)) => self.mail(h, Mail::State(Box::new(input))),
+            Delivery::Record(op) => self.record_op(h, op),
+            Delivery::Answered { call, answer } => self.record_answered(h, call, answer),
+            Delivery::HandedOver => {}
             Delivery::Direct { to, frame } => self.send_direct(h, &to, frame),
             Delivery::Publish(message) => self.publish(h, &message),
             Delivery::Dial { node, contact } => self.dial(h, node, &contact),

@@ -39,6 +39,8 @@ mod tasks;
 
 /// Frames of peers that may wait for the gossip machine; more wait in the rim.
 const GOSSIP_MAIL_MAX: usize = 1024;
+/// Frames about replicated records that may wait for their machine; each may have a mebibyte.
+const STATE_MAIL_MAX: usize = 64;
 /// Longest wait for tasks when the node stops.
 const STOP_WITHIN: Duration = Duration::from_secs(5);
 
@@ -110,11 +112,12 @@ fn fits_memory(bytes: u64) -> Result<(), Fault> {
     }
 }
 
-/// The three machines, not yet running.
+/// The machines, not yet running.
 struct Built {
     gossip: gossip::Gossip,
     router: router::Router,
     store: kvstore::Store,
+    state: state::State,
 }
 
 fn build_machines(
@@ -155,7 +158,11 @@ fn build_machines(
     });
     let policy = home.config.placement.policy.parse().map_err(internal)?;
     let placement = Placement { index, loads, policy };
-    Ok((Built { gossip: gossip::Gossip::new(config, clock.now()), router, store }, placement))
+    let gossip = gossip::Gossip::new(config, clock.now());
+    let kept = actors::records::load(&home.records, Clock::unix()).map_err(record_fault)?;
+    let config = state::Config::new(home.node(), home.incarnation);
+    let state = state::State::new(config, clock.now(), kept);
+    Ok((Built { gossip, router, store, state }, placement))
 }
 
 fn placement_params(home: &Home) -> router::Params {
@@ -270,10 +277,11 @@ pub(super) async fn run(
         model: served.model,
         engine_mail: Arc::new(Semaphore::new(actors::engine::EVENTS_MAX)),
         gossip_mail: Arc::new(Semaphore::new(GOSSIP_MAIL_MAX)),
+        state_mail: Arc::new(Semaphore::new(STATE_MAIL_MAX)),
         stop: CancellationToken::new(),
         tasks: TaskTracker::new(),
         records: home.records.clone(),
-        state: crate::state::StateHandle::new(),
+        state: crate::state::StateHandle::new(board.clone()),
         membership: RwLock::new(membership),
         contact: RwLock::new(home.contact()),
         views: RwLock::new(BTreeMap::new()),
@@ -288,10 +296,14 @@ pub(super) async fn run(
         config: home.config,
     });
     board.connect_engines(served.engines);
+    let (records, orders) = mpsc::unbounded_channel();
+    board.connect_records(records);
+    actors::records::start(node.records.clone(), &board, orders)?;
     board.connect(Machines {
         gossip: spawn(built.gossip, Effect::Gossip, &board, clock).await?,
         router: spawn(built.router, Effect::Router, &board, clock).await?,
         store: spawn(built.store, Effect::Store, &board, clock).await?,
+        state: spawn(built.state, Effect::State, &board, clock).await?,
     });
     if let Some((tier, mut told)) = served.disk {
         board.connect_disk(tier);
@@ -375,6 +387,7 @@ async fn stop(node: &Arc<Node>, rim_task: tokio::task::JoinHandle<()>) -> Result
         machines.gossip.stop(None);
         machines.router.stop(None);
         machines.store.stop(None);
+        machines.state.stop(None);
     }
     rim_task.abort();
     // Its threads end, and the last removals become durable.

@@ -55,7 +55,8 @@ async fn bench() -> Bench {
     let (gossip, _) = recorder().await;
     let (router, _) = recorder().await;
     let (store_actor, store) = recorder().await;
-    board.connect(Machines { gossip, router, store: store_actor });
+    let (state, _) = recorder().await;
+    board.connect(Machines { gossip, router, store: store_actor, state });
     Bench { board, store, rim, fetches }
 }
 

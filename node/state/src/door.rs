@@ -41,6 +41,9 @@ pub enum In {
         /// What it said.
         frame: StateFrame,
     },
+    /// There is this member, living or not: it may have records, and counts when a write is to be
+    /// safe.
+    Known(NodeId),
     /// A member changed state, as gossip sees it.
     Member(Box<MemberView>),
     /// Answer to [`DiskOp::Write`].

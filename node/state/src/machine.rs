@@ -132,6 +132,7 @@ impl State {
                 self.begin_read(now, Purpose::Delete(call), id, out);
             }
             In::Frame { from, frame } => self.frame(now, from, frame, out),
+            In::Known(node) => self.view.introduce(now, node),
             In::Member(view) => {
                 let news = self.view.learn(now, &view);
                 if news != News::Nothing {

@@ -47,6 +47,14 @@ impl View {
         self.leaving
     }
 
+    /// There is such a member; it counts as dead until gossip says otherwise.
+    pub(crate) fn introduce(&mut self, now: Time, node: NodeId) {
+        if node != self.me && self.others.len() < MEMBERS_MAX {
+            let (incarnation, state) = (Incarnation::default(), MemberState::Dead);
+            self.others.entry(node).or_insert(Member { incarnation, dead: Some(now), state });
+        }
+    }
+
     /// Takes in what gossip says.
     pub(crate) fn learn(&mut self, now: Time, view: &MemberView) -> News {
         if view.node == self.me {

@@ -23,6 +23,8 @@ pub enum Input {
     Router(router::In),
     /// For the block manager.
     Store(kvstore::In),
+    /// For the machine of replicated records.
+    State(state::In),
 }
 
 /// An effect of one of the joined machines.
@@ -34,6 +36,8 @@ pub enum Effect {
     Router(router::Out),
     /// From the block manager.
     Store(kvstore::Out),
+    /// From the machine of replicated records.
+    State(state::Out),
 }
 
 /// Where an effect goes.
@@ -100,6 +104,18 @@ pub enum Delivery {
         /// What it may read.
         blocks: Vec<Readable>,
     },
+    /// An operation for the node's durable records, in this order; writes are answered by
+    /// [`state::In::Written`].
+    Record(state::DiskOp),
+    /// A call about a replicated record is answered.
+    Answered {
+        /// Which.
+        call: u64,
+        /// How.
+        answer: state::Answer,
+    },
+    /// Other owners have all replicated records of this node, which leaves.
+    HandedOver,
 }
 
 /// Appends where `effect` goes. Total: every effect of every machine has its destinations here and
@@ -109,6 +125,15 @@ pub fn deliver(effect: Effect, out: &mut Vec<Delivery>) {
         Effect::Gossip(effect) => out.extend(from_gossip(effect).into_iter().flatten()),
         Effect::Router(effect) => out.push(from_router(effect)),
         Effect::Store(effect) => from_store(effect, out),
+        Effect::State(effect) => out.push(from_state(effect)),
+    }
+}
+
+/// For which machine a frame of a member is.
+pub fn hear(from: NodeId, frame: Direct) -> Input {
+    match frame {
+        Direct::State(frame) => Input::State(state::In::Frame { from, frame: *frame }),
+        frame => Input::Gossip(gossip::In::Direct { from, frame }),
     }
 }
 
@@ -120,9 +145,19 @@ fn to_gossip(input: gossip::In) -> Delivery {
     Delivery::Local(Input::Gossip(input))
 }
 
-fn from_gossip(effect: gossip::Out) -> [Option<Delivery>; 2] {
+fn from_state(effect: state::Out) -> Delivery {
+    use state::Out;
+    match effect {
+        Out::Send { to, frame } => Delivery::Direct { to, frame: Direct::State(Box::new(frame)) },
+        Out::Disk(op) => Delivery::Record(op),
+        Out::Answer { call, answer } => Delivery::Answered { call, answer },
+        Out::HandedOver => Delivery::HandedOver,
+    }
+}
+
+fn from_gossip(effect: gossip::Out) -> [Option<Delivery>; 3] {
     use gossip::Out;
-    let one = |delivery| [Some(delivery), None];
+    let one = |delivery| [Some(delivery), None, None];
     match effect {
         Out::Direct { to, frame } => one(Delivery::Direct { to, frame }),
         Out::Publish(message) => one(Delivery::Publish(message)),
@@ -138,10 +173,15 @@ fn from_gossip(effect: gossip::Out) -> [Option<Delivery>; 2] {
         Out::Forget { node, incarnation } => {
             one(to_router(router::In::Forget { node, incarnation }))
         }
-        Out::Member(view) => {
-            [Some(to_router(router::In::Member(view.clone()))), Some(Delivery::Member(view))]
+        Out::Member(view) => [
+            Some(to_router(router::In::Member(view.clone()))),
+            Some(Delivery::Local(Input::State(state::In::Member(view.clone())))),
+            Some(Delivery::Member(view)),
+        ],
+        Out::Allow(cert) => {
+            let known = Delivery::Local(Input::State(state::In::Known(cert.node)));
+            [Some(known), Some(Delivery::Allow(cert)), None]
         }
-        Out::Allow(cert) => one(Delivery::Allow(cert)),
         Out::Disallow(node) => one(Delivery::Disallow(node)),
         Out::Dial { node, contact } => one(Delivery::Dial { node, contact }),
         Out::Close(node) => one(Delivery::Hangup(node)),

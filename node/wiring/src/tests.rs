@@ -63,3 +63,36 @@ fn every_effect_of_the_store_has_one_destination_but_events() {
     let out = delivered(Effect::Store(kvstore::Out::CancelFetch(OpId(4))));
     assert!(matches!(&out[..], [Delivery::CancelFetch(OpId(4))]));
 }
+
+#[test]
+fn frames_about_records_go_to_their_machine_and_come_from_it() {
+    use protocol::wire::state::StateFrame;
+    let (peer, frame) = (NodeId([3; 32]), StateFrame::Kept { op: 4 });
+    let out = delivered(Effect::State(state::Out::Send { to: peer, frame: frame.clone() }));
+    let [Delivery::Direct { to, frame: sent }] = &out[..] else { panic!("{out:?}") };
+    assert_eq!((to, sent), (&peer, &Direct::State(Box::new(frame.clone()))));
+    let heard = hear(peer, sent.clone());
+    let expected = state::In::Frame { from: peer, frame };
+    assert!(matches!(heard, Input::State(input) if input == expected));
+    let other = hear(peer, Direct::Ack { nonce: 5 });
+    assert!(matches!(other, Input::Gossip(gossip::In::Direct { from, .. }) if from == peer));
+}
+
+#[test]
+fn whoever_owns_records_hears_of_members() {
+    let view = Box::new(MemberView {
+        node: NodeId([3; 32]),
+        incarnation: Incarnation::default(),
+        state: protocol::event::MemberState::Dead,
+        contact: Contact::default(),
+        engines: Vec::new(),
+        owed_bytes: 0,
+        blocks: [0; 3],
+    });
+    let out = delivered(Effect::Gossip(gossip::Out::Member(view.clone())));
+    let told = |delivery: &Delivery| match delivery {
+        Delivery::Local(Input::State(state::In::Member(told))) => *told == view,
+        _ => false,
+    };
+    assert!(out.iter().any(told), "{out:?}");
+}

@@ -98,3 +98,24 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn many_changes_are_made_in_order_and_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    {
+        let records = Records::open(dir.path()).unwrap();
+        records.put("state", b"a", b"old").unwrap();
+        let change = |key: &[u8], value: Option<&[u8]>| (key.to_vec(), value.map(<[u8]>::to_vec));
+        let changes = [
+            change(b"a", None),
+            change(b"b", Some(b"one")),
+            change(b"b", Some(b"two")),
+            change(b"c", Some(b"gone")),
+            change(b"c", None),
+        ];
+        records.apply("state", changes).unwrap();
+    }
+    let records = Records::open(dir.path()).unwrap();
+    assert_eq!(records.keys("state").unwrap(), [b"b".to_vec()]);
+    assert_eq!(records.get("state", b"b").unwrap().as_deref(), Some(&b"two"[..]));
+}

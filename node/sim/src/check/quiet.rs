@@ -26,7 +26,8 @@ impl World {
             return Some(("answers", 0, "a request was never answered".into()));
         }
         let up = self.up();
-        up.iter().find_map(|h| self.busy(*h)).or_else(|| self.disagreement(&up))
+        let unrest = up.iter().find_map(|h| self.busy(*h)).or_else(|| self.disagreement(&up));
+        unrest.or_else(|| self.records_unrest())
     }
 
     /// What a node has not let go of.
@@ -114,6 +115,10 @@ impl World {
 
     /// What must hold once everything is at rest.
     pub(crate) fn check_rest(&mut self) {
+        for id in self.clerks.names().to_vec() {
+            let verdict = self.watch.records.at_rest(&id, &self.copies_of(&id));
+            self.watch.judge("records", 0, verdict);
+        }
         let c = self.scenario.cluster.clone();
         let sizes = |tier: Tier| match tier {
             Tier::Engine(_) => c.engine_slots,

@@ -56,6 +56,9 @@ plants! {
     keep_incarnation: KeepIncarnation;
     starve: Starve;
     deaf: Deaf;
+    ack_record: AckRecord;
+    revive_record: ReviveRecord;
+    wrong_record: WrongRecord;
 }
 
 /// Without a bug the same scenarios are fine: a checker that always fails proves nothing.

@@ -75,6 +75,7 @@ async fn watch_machines(node: Arc<Node>) {
         () = shell::gone(&machines.gossip) => "gossip",
         () = shell::gone(&machines.router) => "router",
         () = shell::gone(&machines.store) => "block manager",
+        () = shell::gone(&machines.state) => "keeper of replicated records",
     };
     node.fail(Fault::new(
         format!("the {gone} of this node panicked"),
@@ -82,18 +83,29 @@ async fn watch_machines(node: Arc<Node>) {
     ));
 }
 
-/// Passes what the rim hears on to the gossip machine, each with a permit of its mailbox.
+/// Passes what the rim hears on to the machine that it is for, each with a permit of its mailbox.
 async fn hear(node: Arc<Node>, mut happened: mpsc::Receiver<rim::Happened>) {
     while let Some(event) = happened.recv().await {
         let input = match event {
-            rim::Happened::Connected(peer) => gossip::In::Connected(peer),
-            rim::Happened::Disconnected(peer) => gossip::In::Disconnected(peer),
-            rim::Happened::Direct(from, frame) => gossip::In::Direct { from, frame },
-            rim::Happened::Published(from, frame) => gossip::In::Published { from, frame },
+            rim::Happened::Connected(peer) => Input::Gossip(gossip::In::Connected(peer)),
+            rim::Happened::Disconnected(peer) => Input::Gossip(gossip::In::Disconnected(peer)),
+            rim::Happened::Direct(from, frame) => wiring::hear(from, frame),
+            rim::Happened::Published(from, frame) => {
+                Input::Gossip(gossip::In::Published { from, frame })
+            }
         };
-        let Ok(permit) = node.gossip_mail.clone().acquire_owned().await else { return };
+        let mail = match &input {
+            Input::State(_) => &node.state_mail,
+            _ => &node.gossip_mail,
+        };
+        let Ok(permit) = mail.clone().acquire_owned().await else { return };
         let Some(machines) = node.board.machines() else { return };
-        if machines.gossip.cast(Mail::Input(input, Some(permit))).is_err() {
+        let sent = match input {
+            Input::Gossip(input) => machines.gossip.cast(Mail::Input(input, Some(permit))).is_ok(),
+            Input::State(input) => machines.state.cast(Mail::Input(input, Some(permit))).is_ok(),
+            Input::Router(_) | Input::Store(_) => true,
+        };
+        if !sent {
             return;
         }
     }

@@ -64,3 +64,14 @@ fn a_new_life_may_have_lost_what_it_had() {
     let mut view = view_of(1);
     assert_eq!(view.learn(Time(2), &member(2, MemberState::Alive, 2)), News::Owners);
 }
+
+#[test]
+fn who_was_only_heard_of_counts_and_owns_nothing() {
+    let mut view = view_of(1);
+    view.introduce(Time(2), NodeId([7; 32]));
+    view.introduce(Time(2), NodeId([1; 32]));
+    view.introduce(Time(2), NodeId([2; 32]));
+    assert_eq!((view.known(), view.owners(&[9; 16]).len()), (3, 2));
+    assert_eq!(view.learn(Time(3), &member(7, MemberState::Alive, 1)), News::Owners);
+    assert_eq!(view.owners(&[9; 16]).len(), 3);
+}

@@ -152,3 +152,15 @@ fn too_many_calls_at_once_are_refused() {
     assert_eq!(calls.iter().filter(busy).count(), 76);
     assert!(calls.iter().all(|call| world.answers.contains_key(call)));
 }
+
+#[test]
+fn a_node_that_has_heard_of_others_does_not_think_that_it_is_alone() {
+    let mut world = World::new(3, 12);
+    world.put(0, id(1, 1), b"a").unwrap();
+    world.pass(Span::secs(1));
+    (0..3).for_each(|h| world.crash(h, h == 2));
+    world.start(2);
+    (0..2).for_each(|h| world.input(2, In::Known(crate::world::node(h))));
+    assert_eq!(world.get(2, id(1, 1)), Err(StateError::Unavailable));
+    assert_eq!(world.put(2, id(1, 2), b"b"), Ok(Kept::Degraded { acks: 1 }));
+}
