@@ -3,10 +3,12 @@
 use crate::clock::Clock;
 use crate::node::Node;
 use frontend::{Cluster, Kept, RecordName, Served, ServedModel, Unkept, Want};
-use futures::future::{BoxFuture, ready};
+use futures::TryFutureExt;
+use futures::future::BoxFuture;
 use protocol::hash::{ClientSalt, RoutingKey};
 use protocol::id::TenantId;
 use protocol::prompt::{Prompt, Refusal};
+use protocol::state::{RecordKey, RecordKind, StateError};
 use protocol::time::Span;
 use std::sync::Arc;
 
@@ -39,16 +41,31 @@ impl Cluster for View {
         self.0.tenant_secret(tenant)
     }
 
-    fn keep(&self, _: RecordName, _: Vec<u8>, _: Span) -> BoxFuture<'static, Result<Kept, Unkept>> {
-        Box::pin(ready(Err(unbuilt())))
+    fn keep(
+        &self,
+        name: RecordName,
+        value: Vec<u8>,
+        ttl: Span,
+    ) -> BoxFuture<'static, Result<Kept, Unkept>> {
+        let state = self.0.state.clone();
+        Box::pin(async move {
+            match state.put(RecordKind::Response, key(name), value, ttl).await.map_err(unkept)? {
+                protocol::state::Kept::Safe => Ok(Kept::Safe),
+                protocol::state::Kept::Degraded { .. } => Ok(Kept::Degraded),
+            }
+        })
     }
 
-    fn recall(&self, _: RecordName) -> BoxFuture<'static, Result<Option<Vec<u8>>, Unkept>> {
-        Box::pin(ready(Err(unbuilt())))
+    fn recall(&self, name: RecordName) -> BoxFuture<'static, Result<Option<Vec<u8>>, Unkept>> {
+        let state = self.0.state.clone();
+        let get = async move { state.get(RecordKind::Response, key(name)).await };
+        Box::pin(get.map_err(unkept))
     }
 
-    fn forget(&self, _: RecordName) -> BoxFuture<'static, Result<bool, Unkept>> {
-        Box::pin(ready(Err(unbuilt())))
+    fn forget(&self, name: RecordName) -> BoxFuture<'static, Result<bool, Unkept>> {
+        let state = self.0.state.clone();
+        let delete = async move { state.delete(RecordKind::Response, key(name)).await };
+        Box::pin(delete.map_err(unkept))
     }
 
     fn entry_node(&self) -> String {
@@ -64,6 +81,10 @@ impl Cluster for View {
     }
 }
 
-fn unbuilt() -> Unkept {
-    Unkept("nodes of this release keep no records".into())
+fn key(RecordName { place, name }: RecordName) -> RecordKey {
+    RecordKey { place, name }
+}
+
+fn unkept(error: StateError) -> Unkept {
+    Unkept(error.to_string())
 }

@@ -435,9 +435,9 @@ impl Config {
                 "list the other names that clients may ask for the model by",
             );
         }
-        if !(1..=8760).contains(&self.http.responses_h) {
+        if !(1..=720).contains(&self.http.responses_h) {
             return usage(
-                format!("http.responses_h = {} is not from 1 to 8760", self.http.responses_h),
+                format!("http.responses_h = {} is not from 1 to 720", self.http.responses_h),
                 "hours that stored responses are kept; 720 is the default",
             );
         }

@@ -35,7 +35,6 @@ impl StateHandle {
     }
 }
 
-#[allow(dead_code)] // stored responses are the first to use it
 impl StateHandle {
     /// Writes a record that lives for `ttl` (at most [`protocol::state::TTL_MAX`]); replaces an
     /// earlier one. Answers when two owners have it on disk, or after about two seconds with what

@@ -23,6 +23,7 @@ mod garbage;
 mod gone_clients;
 mod house;
 mod joins;
+mod kept;
 mod keys;
 mod mock;
 mod netns;
