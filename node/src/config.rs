@@ -118,6 +118,8 @@ pub(crate) struct EngineConfig {
     pub(crate) served_name: String,
     /// Other names that it answers to.
     pub(crate) aliases: Vec<String>,
+    /// How the model writes reasoning and calls; empty finds out.
+    pub(crate) format: String,
     /// Compute threads.
     pub(crate) threads: usize,
     /// Tokens the engine's KV pool holds.
@@ -205,6 +207,7 @@ impl Default for EngineConfig {
             model: String::new(),
             served_name: String::new(),
             aliases: Vec::new(),
+            format: String::new(),
             threads: 1,
             kv_tokens: 6144,
             max_batch: 8,
@@ -390,6 +393,10 @@ impl Config {
         }
         if let Err(error) = self.placement.policy.parse::<router::Policy>() {
             return usage(error.to_string(), "choose one of the policies named above");
+        }
+        let format = self.engine.format.as_str();
+        if let (false, Err(error)) = (format.is_empty(), format.parse::<frontend::Format>()) {
+            return usage(error.to_string(), "leave engine.format empty to find it out");
         }
         if !matches!(self.log.format.as_str(), "text" | "json") {
             return usage(

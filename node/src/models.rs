@@ -2,6 +2,7 @@
 
 use crate::config::EngineConfig;
 use crate::fault::Fault;
+use frontend::Format;
 use model::Model;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -75,6 +76,11 @@ pub(crate) fn open(config: &EngineConfig) -> Result<Arc<Model>, Fault> {
     Model::open(&path)
         .map(Arc::new)
         .map_err(|error| Fault::new(format!("{}: {error}", path.display()), "check --model"))
+}
+
+/// How it writes reasoning and calls: as configured (and checked), else as its files tell.
+pub(crate) fn format(config: &EngineConfig, model: &Model) -> Format {
+    config.format.parse().unwrap_or_else(|_| Format::of(model))
 }
 
 /// Name under which it is served.

@@ -7,7 +7,7 @@ use crate::membership::{KnownMember, Membership, Roster};
 use crate::queue::Queue;
 use crate::run::LeaseCounter;
 use crate::switchboard::Switchboard;
-use frontend::ServedModel;
+use frontend::{Format, ServedModel};
 use model::Model;
 use protocol::event::{Contact, EngineLoad, EngineReport, MemberState, MemberView};
 use protocol::hash::{ClientSalt, RoutingKey, RoutingNamespace, tenant_salt};
@@ -61,6 +61,8 @@ pub(crate) struct LocalModel {
     pub(crate) routing: RoutingNamespace,
     /// Bytes of one block and tokens in it.
     pub(crate) block_tokens: u32,
+    /// How it writes reasoning and calls.
+    pub(crate) format: Format,
 }
 
 /// Digest of a namespace, equal on nodes whose prefix names agree.
@@ -171,6 +173,7 @@ impl Node {
             model: self.model.model.clone(),
             context: self.model.context,
             created: self.created.0,
+            format: self.model.format,
         }]
     }
 

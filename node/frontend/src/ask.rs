@@ -7,6 +7,7 @@ use crate::nvext::outcome::Verdict;
 use protocol::hash::Token;
 use protocol::time::Span;
 use serde_json::{Map, Value, json};
+use std::sync::Arc;
 
 /// A request without a dialect.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -19,7 +20,7 @@ pub(crate) struct Ask {
     /// A prompt without a template, instead of messages and tools (Completions only).
     pub(crate) raw: Option<Raw>,
     /// Tools in the shape chat templates read.
-    pub(crate) tools: Vec<Value>,
+    pub(crate) tools: Arc<[Value]>,
     pub(crate) tool_choice: ToolChoice,
     /// Whether one answer may hold several calls.
     pub(crate) parallel_calls: bool,

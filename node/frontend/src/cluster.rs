@@ -1,5 +1,6 @@
 //! What the frontend asks of the node: which models, where a prompt runs, what comes back.
 
+use crate::format::Format;
 use futures::future::BoxFuture;
 use protocol::hash::{ClientSalt, RoutingKey};
 use protocol::id::{NodeId, TenantId};
@@ -91,6 +92,8 @@ pub struct ServedModel {
     pub context: u32,
     /// When it began to be served, in seconds since the Unix epoch.
     pub created: u64,
+    /// How it writes reasoning and calls.
+    pub format: Format,
 }
 
 /// What the caller wants told beside the tokens; never changes them.

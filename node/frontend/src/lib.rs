@@ -19,6 +19,7 @@ mod completions;
 mod content;
 mod error;
 mod explain;
+mod format;
 mod json;
 mod keeper;
 mod keys;
@@ -39,5 +40,6 @@ mod tools;
 
 pub use cluster::{Cluster, Kept, RecordName, Served, ServedModel, Unkept, Want};
 pub use explain::prompt_of;
+pub use format::{Format, UnknownFormat};
 pub use keys::{KEY_MIN, KeyError, Keys, TenantSpec};
 pub use server::{Limits, router};

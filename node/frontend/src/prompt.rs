@@ -11,10 +11,10 @@ pub(crate) mod session;
 use crate::ask::{Ask, Raw, SamplingAsk, ToolChoice};
 use crate::cluster::ServedModel;
 use crate::error::ApiError;
-use crate::markup::{Opening, THINK, THOUGHT};
+use crate::markup::{Opening, scan};
 use crate::nvext::outcome::Outcome;
 use crate::stream::Shape;
-use crate::tools;
+use crate::tools::Tools;
 use cache::{PrefixCache, Tokenised};
 use client::Client;
 use hints::Told;
@@ -126,7 +126,11 @@ pub(crate) fn prepare(
     let asked = ask.max_tokens.unwrap_or(u32::MAX);
     let shape = Shape {
         prompt_tokens: length,
-        tools: !shown_tools(ask).is_empty(),
+        format: served.format,
+        tools: match ask.tool_choice {
+            ToolChoice::None => Tools::default(),
+            _ => Tools::new(ask.tools.clone()),
+        },
         parallel_calls: ask.parallel_calls,
         opening: rendered.opening,
         stop: ask.stop.clone(),
@@ -198,13 +202,13 @@ fn render(ask: &Ask, served: &ServedModel) -> Result<Rendered, ApiError> {
         return Err(ApiError::field("messages", "at least one message is required"));
     }
     let mut text = render_messages(ask, served, &ask.messages, true)?;
-    let thinking = text.trim_end().ends_with(THINK);
+    let thinking = served.format.thinks_at_end_of(&text);
     let begun = match &ask.tool_choice {
         ToolChoice::Required => r#"{"name":"#.to_owned(),
         ToolChoice::Named(name) => {
             format!(r#"{{"name": {}, "arguments":"#, Value::String(name.clone()))
         }
-        ToolChoice::Auto | ToolChoice::None if thinking => {
+        ToolChoice::Auto | ToolChoice::None if thinking.is_some() => {
             return Ok(Rendered { text, opening: Opening::Thinking });
         }
         ToolChoice::Auto | ToolChoice::None => {
@@ -212,10 +216,10 @@ fn render(ask: &Ask, served: &ServedModel) -> Result<Rendered, ApiError> {
         }
     };
     // A call is demanded: the prompt begins it, so that nothing else can come.
-    if thinking {
-        text.push_str(&format!("\n{THOUGHT}\n\n"));
+    if let Some(close) = thinking {
+        text.push_str(&format!("\n{close}\n\n"));
     }
-    text.push_str(&format!("{}\n{begun}", tools::OPEN));
+    text.push_str(&format!("{}\n{begun}", scan::OPEN));
     Ok(Rendered { text, opening: Opening::Call(begun) })
 }
 

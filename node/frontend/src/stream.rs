@@ -3,9 +3,10 @@
 //! tokens → text (whole characters) → stop strings → reasoning and calls. Everything is counted
 //! token by token, so that the result does not depend on how the tokens were batched.
 
-use crate::markup::{Markup, Opening, THINK, THOUGHT};
+use crate::format::Format;
+use crate::markup::{Markup, Opening};
 use crate::stop::StopScanner;
-use crate::tools;
+use crate::tools::Tools;
 use model::{DecodeStream, Tokenizer};
 use protocol::hash::Token;
 use protocol::prompt::{FinishReason, PromptSources, Refusal, Started, StreamItem};
@@ -78,7 +79,10 @@ impl Usage {
 #[derive(Clone, Debug)]
 pub(crate) struct Shape {
     pub(crate) prompt_tokens: u32,
-    pub(crate) tools: bool,
+    /// How the model writes reasoning and calls.
+    pub(crate) format: Format,
+    /// The tools that may be called.
+    pub(crate) tools: Tools,
     pub(crate) parallel_calls: bool,
     pub(crate) opening: Opening,
     pub(crate) stop: Vec<String>,
@@ -110,11 +114,12 @@ pub(crate) struct Translator {
 impl Translator {
     pub(crate) fn new(tokenizer: &Tokenizer, mut shape: Shape) -> Self {
         let opening = std::mem::take(&mut shape.opening);
+        let tools = std::mem::take(&mut shape.tools);
         Self {
             tokenizer: tokenizer.clone(),
             decoder: Some(tokenizer.decode_stream()),
             stop: StopScanner::new(std::mem::take(&mut shape.stop)),
-            markup: Markup::new(shape.tools, shape.parallel_calls, opening),
+            markup: Markup::new(shape.format, tools, shape.parallel_calls, opening),
             usage: Usage { prompt: shape.prompt_tokens, ..Usage::default() },
             shape,
             tokens: Vec::new(),
@@ -155,12 +160,11 @@ impl Translator {
         self.text(&text, out)
     }
 
-    /// The text a token completes. Some vocabularies make tags control tokens, which decoding
-    /// leaves out: they are read by their spelling.
+    /// The text a token completes. Vocabularies make marks control tokens, which decoding leaves
+    /// out: the format's own are read by their spelling.
     fn text_of(&mut self, token: Token) -> Option<String> {
         if self.tokenizer.is_special(token) {
-            const TAGS: [&str; 4] = [THINK, THOUGHT, tools::OPEN, tools::CLOSE];
-            return self.tokenizer.spelling(token).filter(|text| TAGS.contains(&text.as_str()));
+            return self.tokenizer.spelling(token).filter(|text| self.markup.has_mark(text));
         }
         self.decoder.as_mut()?.push(token)
     }

@@ -23,6 +23,7 @@ pub(crate) fn served(context: u32) -> crate::ServedModel {
         model: tiny(),
         context,
         created: 0,
+        format: crate::Format::Hermes,
     }
 }
 
@@ -34,4 +35,17 @@ pub(crate) fn key(salt: u8) -> RoutingKey {
 /// Tokens of `text`.
 pub(crate) fn tokens(text: &str) -> Vec<Token> {
     tiny().tokenizer().encode(text, false)
+}
+
+/// Two tools: `w`, which takes a text `city`, an integer `n` and whatever `any`, and `now`, which
+/// takes nothing.
+pub(crate) fn tools() -> crate::tools::Tools {
+    let w = serde_json::json!({"type": "function", "function": {"name": "w", "parameters": {
+        "type": "object",
+        "properties": {"city": {"type": "string"}, "n": {"type": "integer"}, "any": {}},
+    }}});
+    let now = serde_json::json!({"type": "function", "function": {"name": "now", "parameters": {
+        "type": "object", "properties": {},
+    }}});
+    crate::tools::Tools::new([w, now].into())
 }

@@ -60,6 +60,7 @@ fn checks_refuse_what_cannot_work() {
     refuses(|c| c.engine.kind = "vlm".into(), "unknown engine");
     refuses(|c| c.placement.policy = "kvv".into(), "kvv");
     refuses(|c| c.gossip.suspect_ms = 10, "gossip");
+    refuses(|c| c.engine.format = "hermit".into(), "qwen-coder");
     refuses(|c| c.engine.threads = 0, "threads");
     refuses(|c| c.engine.mock.speedup = 0.0, "speedup");
     refuses(|c| c.engine.mock.block_tokens = 24, "block_tokens");

@@ -69,6 +69,7 @@ fn serve_model(home: &Home, clock: Clock) -> Result<Served, Fault> {
             context: u32::try_from(model.config().max_position).unwrap_or(u32::MAX),
             routing: model.routing(),
             block_tokens: storage.block_tokens,
+            format: models::format(config, &model),
             model: model.clone(),
         },
         dram: None,

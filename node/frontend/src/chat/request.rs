@@ -143,7 +143,7 @@ pub(crate) fn read(body: &[u8]) -> Result<Ask, ApiError> {
         messages,
         raw: None,
         tool_choice: read_choice(request.tool_choice, &tools)?,
-        tools,
+        tools: tools.into(),
         parallel_calls: request.parallel_tool_calls.unwrap_or(true),
         max_tokens,
         sampling,

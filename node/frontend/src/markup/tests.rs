@@ -1,5 +1,8 @@
 use super::*;
+use crate::testing::tools;
 use proptest::prelude::*;
+
+mod formats;
 
 const W: &str = r#"<tool_call>{"name": "w", "arguments": {"city": "Oslo"}}</tool_call>"#;
 
@@ -35,7 +38,7 @@ fn parse_as(markup: &mut Markup, pieces: &[&str]) -> Parsed {
 }
 
 fn parse(text: &str) -> Parsed {
-    parse_as(&mut Markup::new(true, true, Opening::Free), &[text])
+    parse_as(&mut Markup::new(Format::Hermes, tools(), true, Opening::Free), &[text])
 }
 
 fn call() -> (String, String) {
@@ -82,14 +85,14 @@ fn a_complete_call_needs_no_closing_tag() {
 
 #[test]
 fn without_tools_tags_are_text() {
-    let mut markup = Markup::new(false, true, Opening::Free);
+    let mut markup = Markup::new(Format::Hermes, Tools::default(), true, Opening::Free);
     let parsed = parse_as(&mut markup, &["see ", W]);
     assert_eq!((parsed.text, parsed.calls.len()), (format!("see {W}"), 0));
 }
 
 #[test]
 fn one_call_is_enough_when_calls_are_not_parallel() {
-    let mut markup = Markup::new(true, false, Opening::Free);
+    let mut markup = Markup::new(Format::Hermes, tools(), false, Opening::Free);
     let parsed = parse_as(&mut markup, &[W, W, "text"]);
     assert!(markup.is_done());
     assert_eq!((parsed.calls.len(), parsed.text.as_str()), (1, ""));
@@ -97,16 +100,22 @@ fn one_call_is_enough_when_calls_are_not_parallel() {
 
 #[test]
 fn the_prompt_may_have_opened_a_block() {
-    let parsed = parse_as(&mut Markup::new(false, true, Opening::Thinking), &["\nhm</think>\nHi"]);
+    let parsed = parse_as(
+        &mut Markup::new(Format::Hermes, Tools::default(), true, Opening::Thinking),
+        &["\nhm</think>\nHi"],
+    );
     assert_eq!((parsed.reasoning.as_str(), parsed.text.as_str()), ("hm", "Hi"));
     let opening = Opening::Call(r#"{"name": "w", "arguments": "#.into());
-    let parsed = parse_as(&mut Markup::new(true, true, opening), &[r#"{"city": "Oslo"}}"#]);
+    let parsed = parse_as(
+        &mut Markup::new(Format::Hermes, tools(), true, opening),
+        &[r#"{"city": "Oslo"}}"#],
+    );
     assert_eq!(parsed.calls, vec![call()]);
 }
 
 #[test]
 fn long_arguments_come_in_several_fragments() {
-    let mut markup = Markup::new(true, true, Opening::Free);
+    let mut markup = Markup::new(Format::Hermes, tools(), true, Opening::Free);
     let mut out = Vec::new();
     let long = "世界".repeat(100);
     let text = format!(r#"<tool_call>{{"name":"w","arguments":{{"t":"{long}"}}}}</tool_call>"#);
@@ -153,10 +162,11 @@ proptest! {
     #[test]
     fn cuts_do_not_matter(text in texts(), tools: bool, thinking: bool) {
         let opening = || if thinking { Opening::Thinking } else { Opening::Free };
+        let given = || if tools { crate::testing::tools() } else { Tools::default() };
         let chars: Vec<String> = text.chars().map(String::from).collect();
         let chars: Vec<&str> = chars.iter().map(String::as_str).collect();
-        let whole = parse_as(&mut Markup::new(tools, true, opening()), &[&text]);
-        let cut = parse_as(&mut Markup::new(tools, true, opening()), &chars);
+        let whole = parse_as(&mut Markup::new(Format::Hermes, given(), true, opening()), &[&text]);
+        let cut = parse_as(&mut Markup::new(Format::Hermes, given(), true, opening()), &chars);
         prop_assert_eq!(&cut, &whole);
         prop_assert!(!tools || !whole.text.contains("</tool_call>"));
     }

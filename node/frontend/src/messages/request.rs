@@ -82,7 +82,7 @@ pub(crate) fn read(body: &[u8]) -> Result<Ask, ApiError> {
         model: request.model.filter(|name| !name.is_empty()),
         messages: history.messages,
         raw: None,
-        tools,
+        tools: tools.into(),
         tool_choice,
         parallel_calls,
         max_tokens: ask::max_tokens("max_tokens", request.max_tokens)?,

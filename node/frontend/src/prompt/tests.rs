@@ -135,7 +135,7 @@ fn a_demanded_call_is_begun_by_the_prompt() {
     assert!(text(&named).ends_with(&format!("<|im_start|>assistant\n<tool_call>\n{begun}")));
     assert!(text(&ask(json!("required"))).ends_with("<tool_call>\n{\"name\":"));
     assert!(!text(&ask(json!("none"))).contains("\"w\""), "the tools are not shown");
-    assert!(!prepared(&ask(json!("none"))).shape.tools);
+    assert!(prepared(&ask(json!("none"))).shape.tools.is_empty());
 }
 
 #[test]

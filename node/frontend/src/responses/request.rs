@@ -105,7 +105,7 @@ pub(crate) fn read(body: &[u8], seal: &Seal, recalled: Recalled) -> Result<(Ask,
     let ask = Ask {
         model: request.model.clone().filter(|name| !name.is_empty()),
         messages,
-        tools: shown,
+        tools: shown.into(),
         tool_choice,
         parallel_calls: request.parallel_tool_calls.unwrap_or(true),
         max_tokens,

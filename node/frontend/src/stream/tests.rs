@@ -8,7 +8,8 @@ use protocol::time::Span;
 fn shape() -> Shape {
     Shape {
         prompt_tokens: 10,
-        tools: true,
+        format: Format::Hermes,
+        tools: crate::testing::tools(),
         parallel_calls: true,
         opening: Opening::Free,
         stop: Vec::new(),

@@ -3,7 +3,7 @@
 use axum::body::Body;
 use axum::http::{HeaderMap, Method, Request, StatusCode};
 use frontend::{
-    Cluster, Kept, Keys, Limits, RecordName, Served, ServedModel, Unkept, Want, router,
+    Cluster, Format, Kept, Keys, Limits, RecordName, Served, ServedModel, Unkept, Want, router,
 };
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -58,6 +58,7 @@ pub(crate) struct Fake {
     pub(crate) context: u32,
     pub(crate) ready: Result<(), String>,
     pub(crate) names: Vec<&'static str>,
+    pub(crate) format: Format,
     pub(crate) ids: AtomicU64,
     pub(crate) prompts: Mutex<Vec<(Prompt, Want)>>,
     /// Records that are kept; other nodes of the cluster may share them.
@@ -80,6 +81,7 @@ impl Fake {
             context: 4096,
             ready: Ok(()),
             names: vec!["tiny"],
+            format: Format::of(&tiny()),
             ids: AtomicU64::new(1),
             prompts: Mutex::new(Vec::new()),
             records: Arc::default(),
@@ -140,6 +142,7 @@ impl Cluster for Fake {
             model: tiny(),
             context: self.context,
             created: 951_827_696,
+            format: self.format,
         };
         self.names.iter().map(model).collect()
     }
@@ -281,6 +284,12 @@ pub(crate) fn posted(path: &str, body: impl Into<Body>) -> Request<Body> {
 /// Posts a JSON body to a fresh cluster with `script`.
 pub(crate) async fn post(script: Script, path: &str, body: &Value) -> Reply {
     let fake = Arc::new(Fake::new(script));
+    request(fake, Limits::default(), posted(path, body.to_string())).await
+}
+
+/// As [`post`], to a model that writes in this format.
+pub(crate) async fn post_to(format: Format, script: Script, path: &str, body: &Value) -> Reply {
+    let fake = Arc::new(Fake { format, ..Fake::new(script) });
     request(fake, Limits::default(), posted(path, body.to_string())).await
 }
 

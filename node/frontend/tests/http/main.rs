@@ -8,6 +8,7 @@ mod cluster;
 mod completions;
 mod disconnect;
 mod errors;
+mod formats;
 mod fuzz;
 mod kept;
 mod keys;

@@ -34,18 +34,23 @@ fn what_is_no_call() {
 }
 
 #[test]
-fn tags_inside_strings_do_not_count() {
-    let text = r#"{"a": "</tool_call> \" <tool_call>"} </tool_call>"#;
-    let end = text.rfind(CLOSE).unwrap();
-    for cut in 0..text.len() {
-        let mut scanner = TagScanner::default();
-        assert_eq!(scanner.scan(&text[..cut]), None);
-        assert_eq!(scanner.scan(text), Some(Met::Close(end)));
+fn a_call_without_a_mark_must_look_like_nothing_else() {
+    let tools = crate::testing::tools();
+    for text in [
+        r#"{"name": "w", "parameters": {"city": "Oslo"}}"#,
+        r#"{"type":"function","name":"now","parameters":{}}"#,
+        r#"[{"name":"w","arguments":{}},{"name":"now","parameters":{}}]"#,
+    ] {
+        assert!(read_bare(text, &tools).is_some(), "{text}");
     }
-}
-
-#[test]
-fn an_unclosed_string_ends_at_the_tag_on_its_own_line() {
-    let text = "{\"a\": \"b\n</tool_call>";
-    assert_eq!(TagScanner::default().scan(text), Some(Met::Close(9)));
+    for text in [
+        r#"{"name": "w"}"#,
+        r#"{"name": "nobody", "parameters": {}}"#,
+        r#"{"name": "w", "parameters": {}, "age": 3}"#,
+        r#"[{"name":"w","arguments":{}},{"name":"x","parameters":{}}]"#,
+        "[]",
+    ] {
+        assert_eq!(read_bare(text, &tools), None, "{text}");
+    }
+    assert_eq!(read_bare(r#"{"name":"w","parameters":{}}"#, &Tools::default()), None);
 }
