@@ -9,6 +9,7 @@
 //! without generation prompt is the beginning of the rendering of every longer history.
 
 mod fold;
+mod history;
 mod json;
 mod probe;
 mod python;

@@ -1,10 +1,10 @@
 //! Messages in the shape and words that a template understands.
 //!
 //! Each message is rewritten by itself (the first also receives the tools), whatever follows it:
-//! this keeps the prefix property.
+//! this keeps the prefix property. [`history`] has given it its shape before.
 
 use super::probe::Skills;
-use super::{RenderRequest, TemplateError, json};
+use super::{RenderRequest, TemplateError, history, json};
 use serde_json::{Map, Value, json};
 
 /// Marks around a tool call in an answer, where the template has none of its own (as in Hermes
@@ -20,11 +20,12 @@ pub(super) fn messages(
     request: &RenderRequest<'_>,
     skills: &Skills,
 ) -> Result<Vec<Value>, TemplateError> {
-    let rewrite = |(index, message)| {
-        rewrite(message, index, skills).map_err(|problem| TemplateError::Message { index, problem })
+    let rewrite = |(index, message): history::Placed<'_>| {
+        rewrite(&message, index, skills)
+            .map_err(|problem| TemplateError::Message { index, problem })
     };
-    let mut messages: Vec<Value> =
-        request.messages.iter().enumerate().map(rewrite).collect::<Result<_, _>>()?;
+    let shaped = history::shaped(request.messages, skills);
+    let mut messages: Vec<Value> = shaped.into_iter().map(rewrite).collect::<Result<_, _>>()?;
     if !skills.tools && !request.tools.is_empty() {
         add_tools(&mut messages, request.tools, skills);
     }
@@ -102,6 +103,12 @@ fn assistant(
     };
     let mut out = turn("assistant", content.as_deref().unwrap_or_default());
     copy(message, &mut out, "reasoning_content");
+    if skills.thinking
+        && let (Some(fields), Some(text)) =
+            (out.as_object_mut(), message.get("reasoning_content").filter(|text| text.is_string()))
+    {
+        fields.insert("thinking".into(), text.clone());
+    }
     if calls.is_empty() {
         return Ok(out);
     }
@@ -112,6 +119,9 @@ fn assistant(
                 fields.insert("content".into(), Value::Null);
             }
             fields.insert("tool_calls".into(), calls.iter().map(Call::native).collect());
+            if skills.thinking_alone {
+                joined_thinking(fields);
+            }
         }
         return Ok(out);
     }
@@ -120,6 +130,17 @@ fn assistant(
     let text: Vec<String> = said.into_iter().chain(texts).collect();
     copy_content(&mut out, text.join("\n"));
     Ok(out)
+}
+
+/// Puts what is said before a call behind the thinking, for templates that take only one of them.
+fn joined_thinking(message: &mut Map<String, Value>) {
+    let text = |name: &str| message.get(name).and_then(Value::as_str).unwrap_or_default();
+    let (thinking, content) = (text("thinking"), text("content"));
+    if !thinking.is_empty() && !content.is_empty() {
+        let joined = format!("{thinking}\n\n{content}");
+        message.insert("thinking".into(), joined.into());
+        message.insert("content".into(), "".into());
+    }
 }
 
 fn copy_content(message: &mut Value, text: String) {

@@ -1,7 +1,7 @@
 //! What a template cannot say is said in its own words, and the prefix property holds.
 
 use super::{SMOLLM2, render, template, tiny};
-use crate::template::probe::Skills;
+use crate::template::probe::{Ids, Skills};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -52,6 +52,7 @@ fn skills_are_found() {
         null_content: true,
         system: true,
         late_system: true,
+        ..Skills::default()
     };
     assert_eq!(tiny().skills, all);
     let smollm2 = Skills { system: true, late_system: true, ..Skills::default() };
@@ -162,4 +163,79 @@ proptest! {
             before = text;
         }
     }
+}
+
+/// Kimi's way: the id stands for the name.
+const NAMED_IDS: &str = "{% for m in messages %}[{{ m.role }}]{% if m.role == 'tool' %}\
+    for {{ m.tool_call_id }}: {% endif %}{{ m.content }}{% for c in m.tool_calls %}\
+    <{{ c.id }} {{ c.function.arguments | tojson }}>{% endfor %}[/]{% endfor %}";
+
+/// Mistral's way: no call without an id of at least nine letters.
+const LONG_IDS: &str = "{% for m in messages %}[{{ m.role }}]{{ m.content }}\
+    {% if m.role == 'tool' %} for {{ m.tool_call_id[-9:] }}{% endif %}{% for c in m.tool_calls %}\
+    {% if c.id is not defined or c.id | length < 9 %}{{ raise_exception('id') }}{% endif %}\
+    <{{ c.function.name }} {{ c.function.arguments | tojson }} {{ c.id[-9:] }}>{% endfor %}[/]\
+    {% endfor %}";
+
+/// The way of gpt-oss: one call in a message, and either content or thinking before it.
+const ONE_CALL: &str = "{% for m in messages %}{% if m.tool_calls %}\
+    {% if m.content and m.thinking %}{{ raise_exception('both') }}{% endif %}\
+    (think {{ m.thinking or m.content }}){% set c = m.tool_calls[0].function %}\
+    <{{ c.name }} {{ c.arguments | tojson }}>{% else %}[{{ m.role }}]{{ m.content }}[/]{% endif %}\
+    {% endfor %}";
+
+/// Two calls in one message, and their results in the other order.
+fn two_calls() -> Vec<Value> {
+    let call = |id: &str, path: &str| {
+        let arguments = json!({"path": path}).to_string();
+        json!({"id": id, "type": "function", "function": {"name": "read", "arguments": arguments}})
+    };
+    let result =
+        |id: &str, text: &str| json!({"role": "tool", "tool_call_id": id, "content": text});
+    vec![
+        user("Hi"),
+        json!({"role": "assistant", "content": "Look.", "reasoning_content": "Hm.",
+            "tool_calls": [call("x", "a"), call("y", "b")]}),
+        result("y", "B"),
+        result("x", "A"),
+    ]
+}
+
+#[test]
+fn ids_are_given_where_a_template_needs_them() {
+    let named = template(NAMED_IDS);
+    assert_eq!((named.skills.calls, named.skills.ids), (true, Ids::Named));
+    let text = render(&named, &two_calls(), &[]).unwrap();
+    let calls = r#"<functions.read:0 {"path": "a"}><functions.read:1 {"path": "b"}>"#;
+    assert!(text.contains(calls), "{text}");
+    assert!(text.ends_with("for functions.read:1: B[/][tool]for functions.read:0: A[/]"), "{text}");
+    let long = template(LONG_IDS);
+    assert_eq!((long.skills.calls, long.skills.ids), (true, Ids::Nine));
+    let text = render(&long, &two_calls(), &[]).unwrap();
+    assert!(
+        text.contains(r#"<read {"path": "a"} 000000000><read {"path": "b"} 000000001>"#),
+        "{text}"
+    );
+    assert!(text.ends_with("B for 000000001[/][tool]A for 000000000[/]"), "{text}");
+    // Without the client's ids results come in the order of their calls.
+    let mut bare = two_calls();
+    for message in &mut bare {
+        message.as_object_mut().unwrap().remove("tool_call_id");
+        for call in message["tool_calls"].as_array_mut().into_iter().flatten() {
+            call.as_object_mut().unwrap().remove("id");
+        }
+    }
+    let text = render(&long, &bare, &[]).unwrap();
+    assert!(text.ends_with("B for 000000000[/][tool]A for 000000001[/]"), "{text}");
+}
+
+#[test]
+fn a_template_of_one_call_gets_one_call_at_a_time() {
+    let template = template(ONE_CALL);
+    let skills = template.skills;
+    assert!(skills.calls && skills.one_call && skills.thinking && skills.thinking_alone);
+    let text = render(&template, &two_calls(), &[]).unwrap();
+    let (first, second) = (r#"<read {"path": "a"}>"#, r#"<read {"path": "b"}>"#);
+    assert!(text.contains(&format!("(think Hm.\n\nLook.){first}")), "{text}");
+    assert!(text.ends_with(&format!("{first}[tool]A[/](think ){second}[tool]B[/]")), "{text}");
 }
