@@ -4,6 +4,7 @@
 //! it is. The pieces, joined, do not depend on how the text was cut. Which marks there are depends
 //! on the model's [`Format`]; most are [`tagged`], one is a sequence of messages ([`harmony`]).
 
+mod bare;
 pub(crate) mod harmony;
 pub(crate) mod scan;
 mod tagged;

@@ -3,6 +3,7 @@ use crate::testing::tools;
 use proptest::prelude::*;
 
 mod formats;
+mod written;
 
 const W: &str = r#"<tool_call>{"name": "w", "arguments": {"city": "Oslo"}}</tool_call>"#;
 
