@@ -75,7 +75,7 @@ pub(crate) fn read(body: &[u8]) -> Result<Ask, ApiError> {
     }
     let tools = history.tools(request.tools.unwrap_or_default())?;
     if let Some(control) = &request.cache_control {
-        history.pins.push(Pin::new(history.messages.len(), &control));
+        history.pins.push(Pin::new(history.messages.len(), control));
     }
     let (tool_choice, parallel_calls) = read_choice(request.tool_choice, &tools)?;
     Ok(Ask {
@@ -151,7 +151,7 @@ impl History {
         let mut read = Vec::new();
         for (i, tool) in tools.into_iter().enumerate() {
             if let Some(control) = &tool.cache_control {
-                self.pins.push(Pin::new(1, &control));
+                self.pins.push(Pin::new(1, control));
             }
             match (tool.name, tool.input_schema) {
                 (Some(name), Some(schema)) => {

@@ -12,7 +12,8 @@ fn session(headers: &[(&'static str, &str)]) -> Session {
 #[test]
 fn every_harness_names_its_session() {
     let id = |text: &str| SessionId::new(text);
-    let cases: [(&[(&str, &str)], Option<&str>, Option<&str>); 8] = [
+    type Headers = &'static [(&'static str, &'static str)];
+    let cases: [(Headers, Option<&str>, Option<&str>); 8] = [
         (&[], None, None),
         (&[("session-id", "a")], Some("a"), None),
         (&[("session-id", "a"), ("thread-id", "b")], Some("b"), None),
