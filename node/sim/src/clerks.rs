@@ -149,13 +149,16 @@ impl World {
         let open = self.clerks.calls.remove(at);
         let is_calm = self.is_agreed();
         self.watch.at(self.now);
-        let copies = match self.watch.records.id_of(call) {
-            Some(id) => self.copies_of(&id),
-            None => Vec::new(),
-        };
+        let id = self.watch.records.id_of(call);
+        let copies = id.map(|id| self.copies_of(&id)).unwrap_or_default();
         let verdict = self.watch.records.ends(self.now, call, &answer, &copies, is_calm);
         self.watch.judge("records", h, verdict);
-        if open.is_probe {
+        if open.is_probe && matches!(answer, Answer::Got(Err(_))) {
+            // Nodes see each other alive and are not all connected yet; it ends with the time to rest.
+            if let Some(id) = id {
+                self.call_records(h, None, (id, Wish::Get), true);
+            }
+        } else if open.is_probe {
             let verdict = self.watch.records.probed(&copies, &answer);
             self.watch.judge("records", h, verdict);
         }

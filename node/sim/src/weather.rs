@@ -368,7 +368,7 @@ impl World {
         self.net.heal_all();
         for h in 0..self.hosts.len() {
             let Some(host) = self.hosts.get_mut(h) else { continue };
-            host.asleep_until = host.asleep_until.min(self.now);
+            // Who stands still sleeps on: what waits for it would come behind what comes now.
             host.medium.is_doomed = false;
             if host.is_twin {
                 host.is_gone = true;

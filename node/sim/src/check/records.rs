@@ -1,12 +1,13 @@
 //! Replicated records: what is acknowledged as safe lies on two disks and can be read; what is
 //! deleted stays away; what is read was written.
 //!
-//! Promised of a call that ended safely, until a later one, as long as not all disks with what it
-//! left were lost:
+//! Promised of a call that ended safely, as long as not all disks with what it left were lost:
 //! * when it ends, two disks have it (or what a later call left), or had it and were lost meanwhile;
 //! * a confirmed read that begins later, all nodes having seen each other alive since the call began,
 //!   finds it or what a later call left;
-//! * at rest all nodes find it, or what a call left that did not end safely.
+//! * at rest all nodes find it, or what a call left that did not end safely, or that a write left
+//!   whose node saw other members than the node of this call (of two writes on two sides of a
+//!   partition one stays, the same everywhere).
 
 use crate::clerks::Wish;
 use crate::scenario::Scenario;
@@ -37,6 +38,8 @@ struct Op {
     outcome: Outcome,
     /// Disks lost before it began.
     losses: u64,
+    /// Since when all nodes saw each other alive when it ended, if they did.
+    calm_since: Option<Time>,
 }
 
 #[derive(Debug, Default)]
@@ -53,9 +56,11 @@ impl Story {
         let ended = later.end.is_some_and(|end| end < at);
         let after = op.end.is_some_and(|end| end < later.start);
         let puts = self.ops.iter().filter(|op| op.leaves.is_some()).count();
-        // What is not safe may come to be seen at any time; but a deletion that found the only write
-        // there ever was is above it.
-        let is_above = op.outcome == Outcome::Safe || (later.leaves.is_none() && puts == 1);
+        // Both asked the same owners, and what is not safe may come to be seen at any time. But a
+        // deletion that found the only write there ever was is above it whatever happened.
+        let same_owners = later.calm_since.is_some_and(|since| since < op.start);
+        let is_above =
+            (op.outcome == Outcome::Safe && same_owners) || (later.leaves.is_none() && puts == 1);
         later.outcome == Outcome::Safe && ended && after && is_above
     }
 
@@ -128,7 +133,7 @@ impl Book {
             Wish::Get => return,
         };
         let (outcome, losses) = (Outcome::Open, self.losses);
-        let op = Op { call, start: now, end: None, leaves, outcome, losses };
+        let op = Op { call, start: now, end: None, leaves, outcome, losses, calm_since: None };
         self.stories.entry(id).or_default().ops.push(op);
     }
 
@@ -183,6 +188,7 @@ impl Book {
         };
         if let Some(op) = story.ops.get_mut(at) {
             (op.end, op.outcome) = (Some(now), outcome);
+            op.calm_since = is_calm.then_some(changed_at);
         }
         let Some(op) = story.ops.get(at).filter(|op| op.outcome == Outcome::Safe) else {
             return Ok(());
