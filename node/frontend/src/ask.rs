@@ -44,6 +44,16 @@ pub(crate) enum Raw {
     Tokens(Vec<Token>),
 }
 
+impl Raw {
+    /// Its tokens; `add_special` adds what the tokenizer puts around every text.
+    pub(crate) fn tokens(&self, tokenizer: &model::Tokenizer, add_special: bool) -> Vec<Token> {
+        match self {
+            Self::Text(text) => tokenizer.encode(text, add_special),
+            Self::Tokens(tokens) => tokens.clone(),
+        }
+    }
+}
+
 /// Whether and how tools are called.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) enum ToolChoice {

@@ -4,6 +4,7 @@
 //! block types may stand where is decided by each dialect.
 
 use crate::error::ApiError;
+use crate::limits::BLOCKS_MAX;
 use crate::nvext::outcome::Verdict;
 use protocol::time::Span;
 use serde::de::value::SeqAccessDeserializer;
@@ -106,7 +107,12 @@ impl<'de> Deserialize<'de> for Content {
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, blocks: A) -> Result<Content, A::Error> {
-                Vec::deserialize(SeqAccessDeserializer::new(blocks)).map(Content::Blocks)
+                let blocks = Vec::deserialize(SeqAccessDeserializer::new(blocks))?;
+                if blocks.len() > BLOCKS_MAX {
+                    let why = format!("at most {BLOCKS_MAX} content blocks are allowed");
+                    return Err(serde::de::Error::custom(why));
+                }
+                Ok(Content::Blocks(blocks))
             }
         }
         deserializer.deserialize_any(Either)

@@ -55,19 +55,44 @@ fn plain(text: &str) -> String {
     format!("{found}, expected {expected}")
 }
 
+/// Deepest nesting of lists and objects: what the JSON reader follows on one thread's stack.
+pub(crate) const DEPTH_MAX: usize = 127;
+/// Parts of a path that are told of a body that is nested too deeply.
+const DEEP_PARTS: usize = 4;
+
 fn describe(path: &str, error: &serde_json::Error) -> ApiError {
     let text = error.to_string();
     // serde_json appends the position; it is said in our own words or not at all.
     let text = plain(text.split(" at line ").next().unwrap_or_default());
+    if text == "recursion limit exceeded" {
+        let path: Vec<&str> = path.split('.').take(DEEP_PARTS).collect();
+        let why = format_args!("JSON may be nested {DEPTH_MAX} levels deep").to_string();
+        return located(&path.join("."), why);
+    }
     match error.classify() {
-        Category::Data if path == "." => ApiError::invalid(text),
-        Category::Data => ApiError::field(path, text),
+        Category::Data => match of_a_field(&text) {
+            Some((field, why)) if path == "." => located(field, why.into()),
+            Some((field, why)) => located(&format!("{path}.{field}"), why.into()),
+            None => located(path, text),
+        },
         Category::Syntax | Category::Eof | Category::Io => ApiError::invalid(format!(
             "invalid JSON at line {} column {}: {text}",
             error.line(),
             error.column()
         )),
     }
+}
+
+/// An error at `path`, which is `.` for the body itself.
+fn located(path: &str, why: String) -> ApiError {
+    if path == "." { ApiError::invalid(why) } else { ApiError::field(path, why) }
+}
+
+/// The field that the library names within its words.
+fn of_a_field(text: &str) -> Option<(&str, &'static str)> {
+    let named = |start| text.strip_prefix(start)?.strip_suffix('`');
+    let missing = named("missing field `").map(|field| (field, "missing field"));
+    missing.or_else(|| named("duplicate field `").map(|field| (field, "is there twice")))
 }
 
 #[cfg(test)]

@@ -23,6 +23,7 @@ mod format;
 mod json;
 mod keeper;
 mod keys;
+mod limits;
 mod markup;
 mod messages;
 mod misses;
@@ -36,6 +37,7 @@ mod stop;
 mod stream;
 #[cfg(test)]
 mod testing;
+mod tokenize;
 mod tools;
 
 pub use cluster::{Cluster, Kept, RecordName, Served, ServedModel, Unkept, Want};

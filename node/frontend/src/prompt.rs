@@ -54,16 +54,28 @@ struct Read {
     tokenised: Tokenised,
 }
 
-/// The prompt's length in tokens, generation prompt included.
-pub(crate) fn count(
+/// The prompt's tokens, generation prompt included.
+pub(crate) fn tokens(
     ask: &Ask,
     served: &ServedModel,
     key: &RoutingKey,
     cache: &PrefixCache,
     client: &Client,
-) -> Result<usize, ApiError> {
+) -> Result<Vec<Token>, ApiError> {
     let read = read(ask, served, key, cache, client, |_| Ok(()))?;
-    Ok(read.tokenised.tokens.len())
+    Ok(read.tokenised.tokens)
+}
+
+/// The text of a conversation, with or without the beginning of an answer.
+pub(crate) fn conversation(
+    ask: &Ask,
+    served: &ServedModel,
+    generation_prompt: bool,
+) -> Result<String, ApiError> {
+    match generation_prompt {
+        true => Ok(render(ask, served)?.text),
+        false => render_messages(ask, served, &ask.messages, false),
+    }
 }
 
 /// Renders and tokenises. `early` looks at the least that the prompt can have, before the work.
@@ -86,13 +98,10 @@ fn read(
             (rendered, tokenised)
         }
         Some(raw) => {
-            let tokens = match raw {
-                Raw::Text(text) => {
-                    early(tokenizer.fewest(text))?;
-                    tokenizer.encode(text, true)
-                }
-                Raw::Tokens(tokens) => tokens.clone(),
-            };
+            if let Raw::Text(text) = raw {
+                early(tokenizer.fewest(text))?;
+            }
+            let tokens = raw.tokens(tokenizer, true);
             let unknown = |token: &&Token| token.0 as usize >= tokenizer.vocab_size();
             if let Some(token) = tokens.iter().find(unknown) {
                 let why = format_args!("there is no token {} in this model", token.0).to_string();
@@ -194,7 +203,11 @@ fn render_messages(
     add_generation_prompt: bool,
 ) -> Result<String, ApiError> {
     let request = RenderRequest { messages, tools: shown_tools(ask), add_generation_prompt };
-    served.model.template().render(&request).map_err(|e| ApiError::invalid(e.to_string()))
+    let render = served.model.template().render(&request);
+    // The message is the template's; the place is ours.
+    let refuse =
+        |message| ApiError { param: Some("messages".into()), ..ApiError::invalid(message) };
+    render.map_err(|error| refuse(error.to_string()))
 }
 
 fn render(ask: &Ask, served: &ServedModel) -> Result<Rendered, ApiError> {

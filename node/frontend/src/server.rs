@@ -1,9 +1,12 @@
 //! The HTTP surface: paths to handlers, bodies to answers.
 
+mod body;
 mod kept;
 mod missed;
 mod models;
+mod openapi;
 pub(crate) mod speech;
+mod tokens;
 
 use crate::ahead::{self, Ahead, Said};
 use crate::answer::{Answer, Next, Untold};
@@ -24,9 +27,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::Response;
-use axum::routing::{get, post};
-use bytes::{Bytes, BytesMut};
-use futures::StreamExt;
+use axum::routing::{MethodRouter, get, post};
 use protocol::hash::{ClientSalt, RoutingKey};
 use protocol::id::{RequestId, TenantId};
 use protocol::prompt::Refusal;
@@ -87,8 +88,8 @@ struct App {
     preparing: Arc<Semaphore>,
 }
 
-/// The HTTP surface of a node: everything but `/metrics` and `/admin`. All of `/v1` is for holders
-/// of `keys`.
+/// The HTTP surface of a node: everything but `/metrics` and `/admin`. All of `/v1`, and what works
+/// on tokens, is for holders of `keys`.
 pub fn router(cluster: Arc<dyn Cluster>, keys: Arc<Keys>, limits: Limits) -> axum::Router {
     let limits = Limits { heartbeat: limits.heartbeat.min(Duration::from_secs(15)), ..limits };
     let cores = std::thread::available_parallelism().map_or(2, usize::from);
@@ -102,25 +103,37 @@ pub fn router(cluster: Arc<dyn Cluster>, keys: Arc<Keys>, limits: Limits) -> axu
         ahead: Arc::new(Semaphore::new(ahead::AT_ONCE)),
         preparing: Arc::new(Semaphore::new(cores)),
     };
-    axum::Router::new()
-        .route("/", get(async || "dynamo-node\n"))
-        .route("/live", get(async || "live\n"))
-        .route("/health", get(health))
-        .route("/v1/models", get(models::list))
-        .route("/v1/models/{*id}", get(models::one))
-        .route("/v1/chat/completions", post(chat))
-        .route("/v1/completions", post(completions))
-        .route("/v1/responses", post(responses))
-        .route("/v1/responses/input_tokens", post(count_responses))
-        .route("/v1/responses/{id}", get(kept::one).delete(kept::delete))
-        .route("/v1/responses/{id}/input_items", get(kept::input_items))
-        .route("/v1/requests/{id}/why-miss", get(missed::why))
-        .route("/v1/messages", post(messages))
-        .route("/v1/messages/count_tokens", post(count_messages))
+    let add = |router: axum::Router<Arc<App>>, (path, methods)| router.route(path, methods);
+    routes()
+        .into_iter()
+        .fold(axum::Router::new(), add)
         .method_not_allowed_fallback(no_method)
         .fallback(no_path)
         .layer(tower_http::catch_panic::CatchPanicLayer::new())
         .with_state(Arc::new(app))
+}
+
+/// Every path and what answers there; `/openapi.json` describes exactly these.
+fn routes() -> Vec<(&'static str, MethodRouter<Arc<App>>)> {
+    vec![
+        ("/", get(async || "dynamo-node\n")),
+        ("/live", get(async || "live\n")),
+        ("/health", get(health)),
+        ("/openapi.json", get(openapi::serve)),
+        ("/tokenize", post(tokens::tokenize)),
+        ("/detokenize", post(tokens::detokenize)),
+        ("/v1/models", get(models::list)),
+        ("/v1/models/{*id}", get(models::one)),
+        ("/v1/chat/completions", post(chat)),
+        ("/v1/completions", post(completions)),
+        ("/v1/responses", post(responses)),
+        ("/v1/responses/input_tokens", post(tokens::count_responses)),
+        ("/v1/responses/{id}", get(kept::one).delete(kept::delete)),
+        ("/v1/responses/{id}/input_items", get(kept::input_items)),
+        ("/v1/requests/{id}/why-miss", get(missed::why)),
+        ("/v1/messages", post(messages)),
+        ("/v1/messages/count_tokens", post(tokens::count_messages)),
+    ]
 }
 
 /// Which dialect to speak where the path alone does not say it.
@@ -188,50 +201,6 @@ async fn serve(
         Err(error) => Err(error),
     };
     finish(&id, answer.unwrap_or_else(|e| e.response(endpoint.dialect(), &id.to_string())))
-}
-
-async fn count_messages(app: State<Arc<App>>, headers: HeaderMap, body: Body) -> Response {
-    count(app, Endpoint::Messages, &headers, body, |n| json!({ "input_tokens": n })).await
-}
-
-async fn count_responses(app: State<Arc<App>>, headers: HeaderMap, body: Body) -> Response {
-    let object = "response.input_tokens";
-    count(
-        app,
-        Endpoint::Responses,
-        &headers,
-        body,
-        |n| json!({ "object": object, "input_tokens": n }),
-    )
-    .await
-}
-
-/// Counts a prompt's tokens without serving it.
-async fn count(
-    State(app): State<Arc<App>>,
-    endpoint: Endpoint,
-    headers: &HeaderMap,
-    body: Body,
-    shape: impl FnOnce(usize) -> Value,
-) -> Response {
-    let id = app.request();
-    let count = async {
-        let tenant = app.keys.admit(headers)?.id.clone();
-        let body = read_body(body, &app.limits).await?;
-        let recalled = app.keeper(&tenant).find(endpoint.wanted(&body)).await?;
-        let task = app.clone();
-        app.prepared(body.len(), move |client| {
-            let (ask, _) = endpoint.read(&body, || task.seal(&tenant), recalled)?;
-            let (served, key) = task.resolve(&ask, &tenant)?;
-            prompt::count(&ask, &served, &key, &task.cache, client)
-        })
-        .await
-    };
-    let response = match count.await {
-        Ok(tokens) => json_response(&shape(tokens)),
-        Err(error) => error.response(endpoint.dialect(), &id.to_string()),
-    };
-    finish(&id, response)
 }
 
 /// A request that is read, rendered, tokenised and hashed.
@@ -318,7 +287,7 @@ impl App {
         body: Body,
     ) -> Result<Response, ApiError> {
         let arrived = Instant::now();
-        let body = read_body(body, &self.limits).await?;
+        let body = body::read(body, &self.limits).await?;
         let keeper = self.keeper(&tenant.id);
         let recalled = keeper.find(endpoint.wanted(&body)).await?;
         let who = Who {
@@ -421,25 +390,6 @@ async fn collect(answer: &mut Answer) -> Result<(Vec<Piece>, Ending, Option<Valu
             Next::Failed(refusal) => return Err(refusal.into()),
         }
     }
-}
-
-async fn read_body(body: Body, limits: &Limits) -> Result<Bytes, ApiError> {
-    let limit = limits.body_bytes;
-    let mut stream = body.into_data_stream();
-    let mut read = BytesMut::new();
-    let silent = |_| ApiError::new(Kind::Late, "the request body did not come to its end in time");
-    while let Some(chunk) =
-        tokio::time::timeout(limits.body_silence, stream.next()).await.map_err(silent)?
-    {
-        let chunk =
-            chunk.map_err(|e| ApiError::invalid(format!("the body could not be read: {e}")))?;
-        if read.len().saturating_add(chunk.len()) > limit {
-            let message = format!("the request body is over the limit of {limit} bytes");
-            return Err(ApiError::new(Kind::TooLarge, message));
-        }
-        read.extend_from_slice(&chunk);
-    }
-    Ok(read.freeze())
 }
 
 fn json_response(value: &Value) -> Response {

@@ -173,3 +173,6 @@ pub(crate) fn response(
     }
     response
 }
+
+#[cfg(test)]
+mod fuzz;

@@ -1,9 +1,20 @@
-//! What the tests share: the tiny model and keys.
+//! What the tests share: the tiny model, keys, a cluster that serves nothing, and the reader of
+//! event streams.
 
+use crate::{Cluster, Kept, RecordName, Served, ServedModel, Unkept, Want};
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use model::Model;
-use protocol::hash::{RoutingKey, Token};
+use protocol::hash::{ClientSalt, RoutingKey, Token};
+use protocol::id::TenantId;
+use protocol::prompt::{Prompt, Refusal};
+use protocol::time::Span;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
+
+/// Event streams put together again, as clients read them.
+#[path = "../tests/http/sse.rs"]
+pub(crate) mod read;
 
 /// The tiny model of the test fixtures.
 pub(crate) fn tiny() -> Arc<Model> {
@@ -48,4 +59,53 @@ pub(crate) fn tools() -> crate::tools::Tools {
         "type": "object", "properties": {},
     }}});
     crate::tools::Tools::new([w, now].into())
+}
+
+/// A cluster without models.
+pub(crate) struct Nobody;
+
+impl Cluster for Nobody {
+    fn models(&self) -> Vec<ServedModel> {
+        Vec::new()
+    }
+
+    fn readiness(&self) -> Result<(), String> {
+        Err("nobody is here".into())
+    }
+
+    fn routing_key(&self, _: &str, _: &TenantId, _: Option<&ClientSalt>) -> Option<RoutingKey> {
+        None
+    }
+
+    fn serve(&self, prompt: Prompt, _: Want) -> BoxFuture<'static, Result<Served, Refusal>> {
+        async move { Err(Refusal::NoTarget { model: prompt.model }) }.boxed()
+    }
+
+    fn sealing_secret(&self, _: &TenantId) -> [u8; 32] {
+        [0; 32]
+    }
+
+    fn keep(&self, _: RecordName, _: Vec<u8>, _: Span) -> BoxFuture<'static, Result<Kept, Unkept>> {
+        async { Err(Unkept("nobody is here".into())) }.boxed()
+    }
+
+    fn recall(&self, _: RecordName) -> BoxFuture<'static, Result<Option<Vec<u8>>, Unkept>> {
+        async { Ok(None) }.boxed()
+    }
+
+    fn forget(&self, _: RecordName) -> BoxFuture<'static, Result<bool, Unkept>> {
+        async { Ok(false) }.boxed()
+    }
+
+    fn entry_node(&self) -> String {
+        String::new()
+    }
+
+    fn now_unix(&self) -> u64 {
+        0
+    }
+
+    fn fresh_id(&self) -> u128 {
+        1
+    }
 }

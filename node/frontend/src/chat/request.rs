@@ -4,6 +4,7 @@ use crate::ask::{self, Ask, Pin, SamplingAsk, ToolChoice};
 use crate::content::{CacheControl, Content};
 use crate::error::ApiError;
 use crate::json;
+use crate::limits::{self, MESSAGES_MAX, TOOLS_MAX};
 use crate::nvext::NvExt;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -123,6 +124,7 @@ pub(crate) fn read(body: &[u8]) -> Result<Ask, ApiError> {
         Some(Stop::One(text)) => vec![text],
         Some(Stop::Many(texts)) => texts,
     };
+    limits::at_most("messages", "messages", request.messages.len(), MESSAGES_MAX)?;
     let mut pins = Vec::new();
     let mut messages = Vec::with_capacity(request.messages.len());
     for (i, message) in request.messages.into_iter().enumerate() {
@@ -214,12 +216,17 @@ fn read_message(message: ChatMessage, at: &str) -> Result<(Value, Option<CacheCo
 }
 
 fn read_tools(tools: Vec<ChatTool>) -> Result<(Vec<Value>, Option<CacheControl>), ApiError> {
+    limits::at_most("tools", "tools", tools.len(), TOOLS_MAX)?;
     let mut read = Vec::new();
     let mut pin = None;
     for (i, tool) in tools.into_iter().enumerate() {
         pin = tool.cache_control.or(pin);
         match (tool.kind.as_deref(), tool.function) {
-            (_, Some(f)) => read.push(ask::tool(f.name, f.description, f.parameters)),
+            (_, Some(f)) => {
+                let at = format!("tools[{i}].function.parameters");
+                limits::schema(&at, f.parameters.as_ref())?;
+                read.push(ask::tool(f.name, f.description, f.parameters));
+            }
             (None | Some("function"), None) => {
                 return Err(ApiError::field(&format!("tools[{i}].function"), "missing field"));
             }

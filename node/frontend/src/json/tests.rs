@@ -32,3 +32,31 @@ fn type_errors_name_the_field() {
     assert_eq!(message("[]"), "the request body must be a JSON object");
     assert_eq!(message("7"), "the request body must be a JSON object");
 }
+
+#[test]
+fn missing_and_repeated_fields_are_named() {
+    for (body, param, message) in [
+        (r#"{"list":[{}]}"#, "list[0].number", "list[0].number: missing field"),
+        (r#"{"list":[],"list":[]}"#, "list", "list: is there twice"),
+        (
+            r#"{"list":[{"number":1,"number":2}]}"#,
+            "list[0].number",
+            "list[0].number: is there twice",
+        ),
+    ] {
+        let error = parse::<Outer>(body.as_bytes()).unwrap_err();
+        assert_eq!((error.param.as_deref(), error.message.as_str()), (Some(param), message));
+    }
+}
+
+#[test]
+fn depth_has_its_limit() {
+    let deep = |levels: usize| format!("{{\"a\":{}{}}}", "[".repeat(levels), "]".repeat(levels));
+    type Any = serde_json::Map<String, serde_json::Value>;
+    assert!(parse::<Any>(deep(DEPTH_MAX - 1).as_bytes()).is_ok());
+    for levels in [DEPTH_MAX, 100_000] {
+        let error = parse::<Any>(deep(levels).as_bytes()).unwrap_err();
+        assert!(error.message.contains("nested 127 levels deep"), "{}", error.message);
+        assert!(error.param.unwrap().starts_with('a'));
+    }
+}

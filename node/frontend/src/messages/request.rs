@@ -4,6 +4,7 @@ use crate::ask::{self, Ask, Pin, SamplingAsk, ToolChoice};
 use crate::content::{Block, CacheControl, Content};
 use crate::error::ApiError;
 use crate::json;
+use crate::limits::{self, MESSAGES_MAX, TOOLS_MAX};
 use crate::nvext::NvExt;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -70,6 +71,7 @@ pub(crate) fn read(body: &[u8]) -> Result<Ask, ApiError> {
     if request.messages.is_empty() {
         return Err(ApiError::field("messages", "at least one message is required"));
     }
+    limits::at_most("messages", "messages", request.messages.len(), MESSAGES_MAX)?;
     for (i, message) in request.messages.into_iter().enumerate() {
         history.message(message, &format!("messages[{i}]"))?;
     }
@@ -148,6 +150,7 @@ impl History {
 
     /// The tools; a pin on one reaches through the first message, which holds them.
     fn tools(&mut self, tools: Vec<Tool>) -> Result<Vec<Value>, ApiError> {
+        limits::at_most("tools", "tools", tools.len(), TOOLS_MAX)?;
         let mut read = Vec::new();
         for (i, tool) in tools.into_iter().enumerate() {
             if let Some(control) = &tool.cache_control {
@@ -155,6 +158,7 @@ impl History {
             }
             match (tool.name, tool.input_schema) {
                 (Some(name), Some(schema)) => {
+                    limits::schema(&format!("tools[{i}].input_schema"), Some(&schema))?;
                     read.push(ask::tool(name, tool.description, Some(schema)));
                 }
                 (None, _) => {
@@ -235,6 +239,9 @@ impl History {
                 "thinking" => reasoning.push_str(&block.thinking.unwrap_or_default()),
                 // Nothing here can read it.
                 "redacted_thinking" => {}
+                // What tools of the provider's own servers did: there are none here.
+                "server_tool_use" | "mcp_tool_use" => {}
+                kind if kind.ends_with("_tool_result") => {}
                 "tool_use" => {
                     let name = block
                         .name

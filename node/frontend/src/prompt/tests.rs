@@ -118,7 +118,7 @@ fn a_client_that_left_gets_no_prompt() {
     drop(waits);
     let refused = prepare(&ask, who(), &served(1024), &key(1), &cache(), &client).err().unwrap();
     assert!(refused.message.contains("went away"), "{}", refused.message);
-    assert!(count(&ask, &served(1024), &key(1), &cache(), &client).is_err());
+    assert!(super::tokens(&ask, &served(1024), &key(1), &cache(), &client).is_err());
 }
 
 #[test]

@@ -8,6 +8,7 @@ use crate::ask::{self, Pin};
 use crate::content::{Block, CacheControl, Content};
 use crate::error::ApiError;
 use crate::json;
+use crate::limits::{self, MESSAGES_MAX};
 use crate::seal::Seal;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -60,6 +61,7 @@ impl<'a> History<'a> {
 
     /// Items of the field `field`.
     pub(super) fn items(&mut self, field: &str, items: Vec<Value>) -> Result<(), ApiError> {
+        limits::at_most(field, "items", items.len(), MESSAGES_MAX)?;
         for (i, item) in items.into_iter().enumerate() {
             let at = format!("{field}[{i}]");
             if !item.is_object() {

@@ -4,6 +4,7 @@ use crate::ask;
 use crate::content::CacheControl;
 use crate::error::ApiError;
 use crate::json;
+use crate::limits::{self, TOOLS_MAX};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -61,6 +62,7 @@ impl ToolTable {
     ) -> Result<(Self, Vec<Value>, Option<CacheControl>), ApiError> {
         let mut table = Self::default();
         let (mut shown, mut pin) = (Vec::new(), None);
+        limits::at_most("tools", "tools", tools.len(), TOOLS_MAX)?;
         for (i, tool) in tools.iter().enumerate() {
             table.add(tool, None, &format!("tools[{i}]"), &mut shown, &mut pin)?;
         }
@@ -106,6 +108,8 @@ impl ToolTable {
             Some(namespace) if taken => format!("{namespace}__{name}"),
             _ => name.clone(),
         };
+        limits::at_most("tools", "tools", shown.len() + 1, TOOLS_MAX)?;
+        limits::schema(&format!("{at}.parameters"), tool.parameters.as_ref())?;
         let parameters = match takes_text {
             true => Some(json!({
                 "type": "object",

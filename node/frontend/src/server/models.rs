@@ -3,6 +3,7 @@
 use super::{App, dialect_of, finish, json_response};
 use crate::cluster::ServedModel;
 use crate::error::{ApiError, Dialect};
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
@@ -37,7 +38,7 @@ pub(super) async fn list(State(app): State<Arc<App>>, uri: Uri, headers: HeaderM
 
 pub(super) async fn one(
     State(app): State<Arc<App>>,
-    Path(id): Path<String>,
+    id: Result<Path<String>, PathRejection>,
     uri: Uri,
     headers: HeaderMap,
 ) -> Response {
@@ -47,6 +48,8 @@ pub(super) async fn one(
     if let Err(error) = app.keys.admit(&headers) {
         return finish(&request, error.response(dialect, &request.to_string()));
     }
+    // What is not UTF-8 names no model.
+    let id = id.map_or_else(|_| uri.path().to_owned(), |Path(id)| id);
     let response = match find(&models, &id) {
         Some(model) => json_response(&entry(model, dialect)),
         None => {

@@ -16,11 +16,6 @@ pub(crate) async fn prompt_of(path: &str, body: &Value) -> Prompt {
     prompt
 }
 
-async fn tokens_of(messages: Value) -> Vec<u32> {
-    let prompt = prompt_of(CHAT, &json!({ "messages": messages })).await;
-    prompt.tokens.iter().map(|token| token.0).collect()
-}
-
 #[tokio::test]
 async fn the_whole_body() {
     let body = json!({
@@ -91,51 +86,6 @@ async fn calls_in_the_body() {
     let rest = r#" {"city": "Oslo"}}</tool_call>"#;
     let reply = post(say(rest), CHAT, &body).await.json();
     assert_eq!(reply["choices"][0]["finish_reason"], "tool_calls");
-}
-
-#[tokio::test]
-async fn equal_histories_have_equal_tokens() {
-    let user = json!({"role": "user", "content": "q"});
-    let call = json!([{"id": "c1", "type": "function",
-        "function": {"name": "w", "arguments": "{}"}}]);
-    let tool = |content: Value| json!({"role": "tool", "tool_call_id": "c1", "content": content});
-    let with = |assistant: Value| json!([user, assistant, tool(json!("ab"))]);
-    let plain = json!({"role": "assistant", "content": null, "tool_calls": call});
-    let expected = tokens_of(with(plain)).await;
-    let cases = [
-        with(json!({"role": "assistant", "content": "", "tool_calls": call})),
-        with(json!({"role": "assistant", "tool_calls": call})),
-        with(json!({"role": "assistant", "content": [], "tool_calls": call, "id": "msg_9"})),
-        json!([user, {"role": "assistant", "tool_calls": call}, tool(json!([
-            {"type": "text", "text": "a"}, {"type": "text", "text": "b"},
-        ]))]),
-    ];
-    for messages in cases {
-        assert_eq!(tokens_of(messages.clone()).await, expected, "{messages}");
-    }
-    let thought = |key: &str| {
-        let mut assistant = json!({"role": "assistant", "content": "a"});
-        assistant[key] = json!("t");
-        json!([user, assistant, user])
-    };
-    let one = tokens_of(thought("reasoning_content")).await;
-    assert_eq!(tokens_of(thought("reasoning")).await, one);
-}
-
-#[tokio::test]
-async fn system_messages_stay_in_their_place() {
-    let turns = json!([
-        {"role": "system", "content": "be brief"},
-        {"role": "user", "content": "a"},
-        {"role": "assistant", "content": "b"},
-        {"role": "developer", "content": "be long"},
-        {"role": "user", "content": "c"},
-    ]);
-    let turns = turns.as_array().unwrap();
-    let short = tokens_of(json!(turns[..2])).await;
-    let long = tokens_of(json!(turns)).await;
-    // The generation prompt of the shorter one is the head of the answer in the longer one.
-    assert!(long.starts_with(&short));
 }
 
 #[tokio::test]

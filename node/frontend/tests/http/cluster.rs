@@ -36,6 +36,8 @@ pub(crate) fn tiny() -> Arc<Model> {
 pub(crate) enum Script {
     /// This text, in batches of so many tokens, then this end.
     Say { text: String, batch: usize, reason: FinishReason },
+    /// This text, in batches of these sizes in turn, then this end.
+    Cut { text: String, sizes: Vec<usize>, reason: FinishReason },
     /// Refused at once.
     Refuse(Refusal),
     /// Begins with this text, then fails.
@@ -56,6 +58,7 @@ pub(crate) fn say(text: &str) -> Script {
 pub(crate) struct Fake {
     pub(crate) script: Script,
     pub(crate) context: u32,
+    pub(crate) model: Arc<Model>,
     pub(crate) ready: Result<(), String>,
     pub(crate) names: Vec<&'static str>,
     pub(crate) format: Format,
@@ -79,6 +82,7 @@ impl Fake {
         Self {
             script,
             context: 4096,
+            model: tiny(),
             ready: Ok(()),
             names: vec!["tiny"],
             format: Format::of(&tiny()),
@@ -95,20 +99,20 @@ impl Fake {
         let prompt = PromptSources {
             gpu: 2,
             peer: 3,
-            computed: length - CACHED,
+            computed: length.saturating_sub(CACHED),
             ..PromptSources::default()
         };
         let node = NodeId([7; 32]);
         let started = Started { serving_node: node, prompt, queued: Span::millis(3) };
         let mut items = vec![StreamItem::Started(started)];
-        let tokens = |text: &str| tiny().tokenizer().encode(text, false);
+        let tokens = |text: &str| self.model.tokenizer().encode(text, false);
         match &self.script {
             Script::Say { text, batch, reason } => {
-                let tokens = tokens(text);
-                let stop = u32::from(matches!(reason, FinishReason::Stop(_)));
-                let output_tokens = tokens.len() as u32 + stop;
-                items.extend(tokens.chunks(*batch).map(|b| StreamItem::Tokens(b.to_vec())));
-                items.push(StreamItem::Finished(Finish { reason: *reason, prompt, output_tokens }));
+                items.extend(said(&tokens(text), &[*batch], *reason, prompt));
+                (items, false)
+            }
+            Script::Cut { text, sizes, reason } => {
+                items.extend(said(&tokens(text), sizes, *reason, prompt));
                 (items, false)
             }
             Script::Fail(text, refusal) => {
@@ -125,6 +129,28 @@ impl Fake {
     }
 }
 
+/// Tokens in batches of `sizes` in turn, then the end.
+fn said(
+    tokens: &[Token],
+    sizes: &[usize],
+    reason: FinishReason,
+    prompt: PromptSources,
+) -> Vec<StreamItem> {
+    let stop = u32::from(matches!(reason, FinishReason::Stop(_)));
+    let output_tokens = tokens.len() as u32 + stop;
+    let (mut items, mut rest) = (Vec::new(), tokens);
+    for size in sizes.iter().cycle() {
+        if rest.is_empty() {
+            break;
+        }
+        let (batch, after) = rest.split_at((*size).min(rest.len()));
+        items.push(StreamItem::Tokens(batch.to_vec()));
+        rest = after;
+    }
+    items.push(StreamItem::Finished(Finish { reason, prompt, output_tokens }));
+    items
+}
+
 /// Counts its end as a cancellation.
 struct OnDrop(Arc<Semaphore>);
 
@@ -139,7 +165,7 @@ impl Cluster for Fake {
         let model = |name: &&str| ServedModel {
             name: (*name).into(),
             aliases: vec!["org/alias".into()],
-            model: tiny(),
+            model: self.model.clone(),
             context: self.context,
             created: 951_827_696,
             format: self.format,
@@ -157,7 +183,7 @@ impl Cluster for Fake {
         tenant: &TenantId,
         salt: Option<&ClientSalt>,
     ) -> Option<RoutingKey> {
-        Some(RoutingKey::derive(&tiny().routing(), &tenant_salt(&[1; 32], &tenant.0, salt)))
+        Some(RoutingKey::derive(&self.model.routing(), &tenant_salt(&[1; 32], &tenant.0, salt)))
     }
 
     fn serve(&self, prompt: Prompt, want: Want) -> BoxFuture<'static, Result<Served, Refusal>> {

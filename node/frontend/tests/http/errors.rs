@@ -39,11 +39,11 @@ async fn check(path: &str, rows: &str) {
 #[tokio::test]
 async fn wrong_chat_requests() {
     let rows = r#"
-400 | missing field `messages` | {}
+400 | messages: missing field | {}
 400 | must be a JSON object | []
 400 | messages: at least one | {"messages": []}
 400 | messages: invalid type | {"messages": "hi"}
-400 | messages[0]: missing field `role` | {"messages": [{"content": "x"}]}
+400 | messages[0].role: missing field | {"messages": [{"content": "x"}]}
 400 | messages[0].content: missing | {"messages": [{"role": "user"}]}
 400 | messages[0].role: `king` | {"messages": [{"role": "king", "content": ""}]}
 400 | messages[0].content: invalid type | {"messages": [{"role": "user", "content": 5}]}
@@ -81,7 +81,7 @@ async fn wrong_chat_requests() {
 async fn wrong_messages_requests() {
     let rows = r#"
 400 | messages: at least one | {"messages": []}
-400 | messages[0]: missing field `content` | {"messages": [{"role": "user"}]}
+400 | messages[0].content: missing field | {"messages": [{"role": "user"}]}
 400 | messages[0].role: `tool` | {"messages": [{"role": "tool", "content": "x"}]}
 400 | messages[0].content[0]: this model reads text only | {"messages": [{"role": "user", "content": [{"type": "image"}]}]}
 400 | messages[0].content[0].type: missing | {"messages": [{"role": "user", "content": [{"text": "x"}]}]}

@@ -10,13 +10,15 @@ use std::sync::Arc;
 use tower::ServiceExt;
 
 const KEY: &str = "a-key-of-team-a-0001";
-const PATHS: [&str; 6] = [
+const PATHS: [&str; 8] = [
     CHAT,
     COMPLETIONS,
     MESSAGES,
     RESPONSES,
     "/v1/messages/count_tokens",
     "/v1/responses/input_tokens",
+    "/tokenize",
+    "/detokenize",
 ];
 
 fn keys(quota: u32) -> Arc<Keys> {
@@ -34,7 +36,7 @@ fn keys(quota: u32) -> Arc<Keys> {
 fn body() -> Value {
     json!({
         "messages": [{"role": "user", "content": "hi"}], "max_tokens": 5,
-        "input": "hi",
+        "input": "hi", "tokens": [1, 2],
     })
 }
 

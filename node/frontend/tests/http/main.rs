@@ -1,8 +1,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)] // a test
-#![allow(clippy::disallowed_methods)] // spawns its cluster
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)] // spawns its cluster
 //! The HTTP surface over a scripted cluster: all dialects, streams, errors, disconnects.
 
 mod ahead;
+mod cases;
 mod chat;
 mod cluster;
 mod completions;
@@ -10,6 +11,7 @@ mod disconnect;
 mod errors;
 mod formats;
 mod fuzz;
+mod histories;
 mod kept;
 mod keys;
 mod messages;
@@ -18,3 +20,5 @@ mod recorded;
 mod responses;
 mod sse;
 mod streams;
+mod templates;
+mod tokens;

@@ -76,6 +76,7 @@ pub(crate) fn chat_body(text: &str) -> Value {
     if !calls.is_empty() {
         message.insert("tool_calls".into(), calls.into());
     }
+    assert!(!finish.is_null(), "an end came");
     body["message"] = Value::Object(message);
     body["finish_reason"] = finish;
     body
@@ -129,7 +130,7 @@ pub(crate) fn message_body(text: &str) -> Value {
             other => panic!("{other}"),
         }
     }
-    assert!(over, "message_stop came");
+    assert!(over && open.is_none(), "message_stop came, and every block is closed");
     body["content"] = blocks.into();
     body
 }
@@ -229,4 +230,37 @@ pub(crate) fn completion_body(text: &str) -> Value {
     body["choices"] =
         json!([{ "index": 0, "text": text, "logprobs": null, "finish_reason": finish }]);
     body
+}
+
+/// The unary chat body in the form that [`chat_body`] gives.
+fn flat(unary: &Value) -> Value {
+    let mut message = unary["choices"][0]["message"].clone();
+    let fields = message.as_object_mut().unwrap();
+    fields.remove("refusal");
+    fields.remove("role");
+    if fields["content"].is_null() {
+        fields["content"] = json!("");
+    }
+    let mut flat = unary.clone();
+    flat["message"] = message;
+    flat["finish_reason"] = unary["choices"][0]["finish_reason"].clone();
+    flat.as_object_mut().unwrap().retain(|key, _| key != "choices" && key != "object");
+    flat
+}
+
+/// Puts a stream together and compares it with the whole answer, byte for byte in every item.
+/// Returns what the stream says.
+pub(crate) fn assert_one_answer(path: &str, unary: &Value, stream: &str) -> Value {
+    let (built, mut whole) = match path {
+        "/v1/chat/completions" => (chat_body(stream), flat(unary)),
+        "/v1/completions" => (completion_body(stream), unary.clone()),
+        "/v1/responses" => (response_body(stream), unary.clone()),
+        _ => (message_body(stream), unary.clone()),
+    };
+    if path.ends_with("completions") && built.get("usage").is_none() {
+        // A stream counts only when asked to.
+        whole.as_object_mut().unwrap().remove("usage");
+    }
+    assert_eq!(built, whole);
+    built
 }

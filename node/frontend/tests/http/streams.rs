@@ -3,7 +3,7 @@
 use crate::cluster::{
     CHAT, COMPLETIONS, Fake, MESSAGES, RESPONSES, Script, open, post, posted, say,
 };
-use crate::sse::{chat_body, completion_body, events, message_body, response_body};
+use crate::sse::{assert_one_answer, chat_body, events, response_body};
 use frontend::Limits;
 use proptest::prelude::*;
 use protocol::hash::Token;
@@ -53,42 +53,32 @@ fn response_request(stream: bool) -> Value {
     })
 }
 
-/// The unary chat body in the form that [`chat_body`] gives.
-fn flat(unary: &Value) -> Value {
-    let mut message = unary["choices"][0]["message"].clone();
-    let fields = message.as_object_mut().unwrap();
-    fields.remove("refusal");
-    fields.remove("role");
-    if fields["content"].is_null() {
-        fields["content"] = json!("");
+fn completion_request(stream: bool) -> Value {
+    let mut body = json!({
+        "prompt": "Once upon a time", "max_tokens": 900, "stream": stream,
+        "nvext": {"extra_fields": ["token_ids", "route"]},
+    });
+    if stream {
+        body["stream_options"] = json!({"include_usage": true});
     }
-    let mut flat = unary.clone();
-    flat["message"] = message;
-    flat["finish_reason"] = unary["choices"][0]["finish_reason"].clone();
-    flat.as_object_mut().unwrap().retain(|key, _| key != "choices" && key != "object");
-    flat
+    body
 }
 
+/// Asks for both forms in all dialects: each pair is one answer. Returns what Chat Completions and
+/// Messages said.
 async fn both_forms_agree(script: Script) -> (Value, Value) {
-    let unary = post(script.clone(), CHAT, &chat_request(false)).await.json();
-    let stream = post(script.clone(), CHAT, &chat_request(true)).await;
-    let chat = chat_body(&stream.text);
-    assert_eq!(chat, flat(&unary));
-    let unary = post(script.clone(), MESSAGES, &message_request(false)).await.json();
-    let stream = post(script.clone(), MESSAGES, &message_request(true)).await;
-    let message = message_body(&stream.text);
-    assert_eq!(message, unary);
-    let mut raw =
-        json!({"prompt": "Once upon a time", "nvext": {"extra_fields": ["token_ids", "route"]}});
-    let unary = post(script.clone(), COMPLETIONS, &raw).await.json();
-    raw["stream"] = json!(true);
-    raw["stream_options"] = json!({"include_usage": true});
-    let stream = post(script.clone(), COMPLETIONS, &raw).await;
-    assert_eq!(completion_body(&stream.text), unary);
-    let unary = post(script.clone(), RESPONSES, &response_request(false)).await.json();
-    let stream = post(script, RESPONSES, &response_request(true)).await;
-    assert_eq!(response_body(&stream.text), unary);
-    (chat, message)
+    let mut said = Vec::new();
+    for (path, request) in [
+        (CHAT, chat_request as fn(bool) -> Value),
+        (MESSAGES, message_request),
+        (COMPLETIONS, completion_request),
+        (RESPONSES, response_request),
+    ] {
+        let unary = post(script.clone(), path, &request(false)).await.json();
+        let stream = post(script.clone(), path, &request(true)).await;
+        said.push(assert_one_answer(path, &unary, &stream.text));
+    }
+    (said.swap_remove(0), said.swap_remove(1))
 }
 
 #[tokio::test]
@@ -121,30 +111,6 @@ async fn an_answer_cut_by_its_limit_says_so() {
         assert!(!shown.contains("tool_call>"), "no markup: {shown}");
         assert!(shown.contains("Hello") || shown.contains("name"), "nothing is lost: {shown}");
     }
-}
-
-#[tokio::test]
-async fn a_call_without_arguments_still_has_a_delta() {
-    let reply = post(say(BARE_CALL), MESSAGES, &message_request(true)).await;
-    let deltas: Vec<_> =
-        events(&reply.text).into_iter().filter(|(_, d)| d.contains("input_json_delta")).collect();
-    assert_eq!(deltas.len(), 1);
-    assert!(deltas[0].1.contains(r#""partial_json":"{}""#));
-}
-
-#[tokio::test]
-async fn usage_comes_in_chunks_only_when_asked() {
-    let mut body = chat_request(true);
-    let with = events(&post(say("hello you"), CHAT, &body).await.text);
-    let chunks: Vec<Value> =
-        with[..with.len() - 1].iter().map(|e| serde_json::from_str(&e.1).unwrap()).collect();
-    let (last, before) = chunks.split_last().unwrap();
-    assert!(before.iter().all(|c| c.get("usage") == Some(&Value::Null)));
-    assert_eq!(last["choices"], json!([]));
-    assert_eq!(last["usage"]["prompt_tokens_details"]["cached_tokens"], 5);
-    body.as_object_mut().unwrap().remove("stream_options");
-    let without = post(say("hello you"), CHAT, &body).await.text;
-    assert!(!without.contains("\"usage\""), "{without}");
 }
 
 #[tokio::test]
@@ -241,18 +207,18 @@ async fn an_early_end_cancels_the_engine_at_once() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
     #[test]
-    fn batching_never_changes_an_answer(
+    fn cutting_never_changes_an_answer(
         parts in prop::collection::vec(prop::sample::select(vec![
             "hello ", "世界🦀", "<think>", "</think>", CALL, "stop", " me", "\n", "<tool_call>",
         ]), 0..6),
-        batch in 1usize..9,
+        sizes in prop::collection::vec(1usize..9, 1..6),
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let script = |batch| Script::Say {
-            text: parts.concat(), batch, reason: FinishReason::Stop(Token(2)),
+        let script = |sizes| Script::Cut {
+            text: parts.concat(), sizes, reason: FinishReason::Stop(Token(2)),
         };
-        let one = runtime.block_on(both_forms_agree(script(batch)));
-        let other = runtime.block_on(both_forms_agree(script(1000)));
+        let one = runtime.block_on(both_forms_agree(script(sizes)));
+        let other = runtime.block_on(both_forms_agree(script(vec![1000])));
         prop_assert_eq!(one, other);
     }
 }

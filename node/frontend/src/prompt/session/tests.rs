@@ -12,8 +12,10 @@ fn session(headers: &[(&'static str, &str)]) -> Session {
 #[test]
 fn every_harness_names_its_session() {
     let id = |text: &str| SessionId::new(text);
-    type Headers = &'static [(&'static str, &'static str)];
-    let cases: [(Headers, Option<&str>, Option<&str>); 8] = [
+    /// Headers, session, parent.
+    type Case =
+        (&'static [(&'static str, &'static str)], Option<&'static str>, Option<&'static str>);
+    let cases: [Case; 8] = [
         (&[], None, None),
         (&[("session-id", "a")], Some("a"), None),
         (&[("session-id", "a"), ("thread-id", "b")], Some("b"), None),

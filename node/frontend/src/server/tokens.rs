@@ -1,0 +1,112 @@
+//! Endpoints that count or convert tokens and serve nothing.
+
+use super::speech::Endpoint;
+use super::{App, body, finish, json_response};
+use crate::ask::Ask;
+use crate::error::{ApiError, Dialect};
+use crate::prompt::client::Client;
+use crate::{prompt, tokenize};
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::Response;
+use bytes::Bytes;
+use protocol::id::TenantId;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+pub(super) async fn count_messages(
+    app: State<Arc<App>>,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
+    count(app, Endpoint::Messages, &headers, body, |n| json!({ "input_tokens": n })).await
+}
+
+pub(super) async fn count_responses(
+    app: State<Arc<App>>,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
+    let shape = |n| json!({ "object": "response.input_tokens", "input_tokens": n });
+    count(app, Endpoint::Responses, &headers, body, shape).await
+}
+
+/// Counts a prompt's tokens.
+async fn count(
+    State(app): State<Arc<App>>,
+    endpoint: Endpoint,
+    headers: &HeaderMap,
+    body: Body,
+    shape: impl FnOnce(usize) -> Value,
+) -> Response {
+    let count = async {
+        let tenant = app.keys.admit(headers)?.id.clone();
+        let body = body::read(body, &app.limits).await?;
+        let recalled = app.keeper(&tenant).find(endpoint.wanted(&body)).await?;
+        let task = app.clone();
+        app.prepared(body.len(), move |client| {
+            let (ask, _) = endpoint.read(&body, || task.seal(&tenant), recalled)?;
+            let (served, key) = task.resolve(&ask, &tenant)?;
+            prompt::tokens(&ask, &served, &key, &task.cache, client)
+        })
+        .await
+    };
+    let counted = count.await.map(|tokens| shape(tokens.len()));
+    told(&app, endpoint.dialect(), counted)
+}
+
+pub(super) async fn tokenize(app: State<Arc<App>>, headers: HeaderMap, body: Body) -> Response {
+    reply(app, &headers, body, |app, tenant, body, client| {
+        let read = tokenize::read(body)?;
+        let (served, key) = app.resolve(&read.ask, tenant)?;
+        let tokenizer = served.model.tokenizer();
+        let tokens = match (&read.ask.raw, read.add_special, read.generation_prompt) {
+            (None, false, true) => prompt::tokens(&read.ask, &served, &key, &app.cache, client)?,
+            (None, add_special, generation_prompt) => {
+                let text = prompt::conversation(&read.ask, &served, generation_prompt)?;
+                client.check()?;
+                tokenizer.encode(&text, add_special)
+            }
+            (Some(raw), add_special, _) => raw.tokens(tokenizer, add_special),
+        };
+        Ok(tokenize::body(&tokens, tokenizer, served.context, read.spellings))
+    })
+    .await
+}
+
+pub(super) async fn detokenize(app: State<Arc<App>>, headers: HeaderMap, body: Body) -> Response {
+    reply(app, &headers, body, |app, tenant, body, _| {
+        let (model, tokens) = tokenize::read_tokens(body)?;
+        let (served, _) = app.resolve(&Ask { model, ..Ask::default() }, tenant)?;
+        let text = tokenize::text(&tokens, served.model.tokenizer())?;
+        Ok(json!({ "prompt": text }))
+    })
+    .await
+}
+
+/// What `work` makes of a body, for holders of a key.
+async fn reply(
+    State(app): State<Arc<App>>,
+    headers: &HeaderMap,
+    body: Body,
+    work: impl FnOnce(&App, &TenantId, &Bytes, &Client) -> Result<Value, ApiError> + Send + 'static,
+) -> Response {
+    let answer = async {
+        let tenant = app.keys.admit(headers)?.id.clone();
+        let body = body::read(body, &app.limits).await?;
+        let task = app.clone();
+        app.prepared(body.len(), move |client| work(&task, &tenant, &body, client)).await
+    };
+    let answer = answer.await;
+    told(&app, Dialect::OpenAi, answer)
+}
+
+fn told(app: &App, dialect: Dialect, answer: Result<Value, ApiError>) -> Response {
+    let id = app.request();
+    let response = match answer {
+        Ok(value) => json_response(&value),
+        Err(error) => error.response(dialect, &id.to_string()),
+    };
+    finish(&id, response)
+}

@@ -1,0 +1,104 @@
+//! Text to tokens and back, in the shapes that clients of vLLM know.
+
+use crate::ask::{Ask, Raw};
+use crate::error::ApiError;
+use crate::{chat, json};
+use model::Tokenizer;
+use protocol::hash::Token;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::{Value, json};
+
+/// What shall become tokens.
+pub(crate) struct ToTokens {
+    pub(crate) ask: Ask,
+    /// Whether the tokenizer puts around the text what it puts around every text.
+    pub(crate) add_special: bool,
+    /// Whether a conversation ends with the beginning of an answer.
+    pub(crate) generation_prompt: bool,
+    /// Whether the vocabulary's spellings are told too.
+    pub(crate) spellings: bool,
+}
+
+#[derive(Deserialize)]
+struct TokenizeRequest {
+    model: Option<String>,
+    prompt: Option<String>,
+    messages: Option<IgnoredAny>,
+    add_special_tokens: Option<bool>,
+    add_generation_prompt: Option<bool>,
+    return_token_strs: Option<bool>,
+}
+
+/// Reads a body of `/tokenize`: a text, or a conversation as Chat Completions has it.
+pub(crate) fn read(body: &[u8]) -> Result<ToTokens, ApiError> {
+    let request: TokenizeRequest = json::parse(body)?;
+    let is_chat = request.messages.is_some();
+    let ask = match (request.prompt, is_chat) {
+        (Some(_), true) => {
+            return Err(ApiError::field("prompt", "give either `prompt` or `messages`"));
+        }
+        (None, true) => chat::request::read(body)?,
+        (Some(text), false) => Ask {
+            model: request.model.filter(|name| !name.is_empty()),
+            raw: Some(Raw::Text(text)),
+            ..Ask::default()
+        },
+        (None, false) => {
+            return Err(ApiError::field("prompt", "missing field (or `messages`)"));
+        }
+    };
+    Ok(ToTokens {
+        ask,
+        add_special: request.add_special_tokens.unwrap_or(!is_chat),
+        generation_prompt: request.add_generation_prompt.unwrap_or(true),
+        spellings: request.return_token_strs.unwrap_or(false),
+    })
+}
+
+/// The answer of `/tokenize`; `context` is the most tokens that prompt and answer may have.
+pub(crate) fn body(
+    tokens: &[Token],
+    tokenizer: &Tokenizer,
+    context: u32,
+    spellings: bool,
+) -> Value {
+    let spelling = |token: &Token| tokenizer.spelling(*token).unwrap_or_default();
+    let told: Option<Vec<String>> = spellings.then(|| tokens.iter().map(spelling).collect());
+    json!({
+        "count": tokens.len(),
+        "max_model_len": context,
+        "tokens": tokens.iter().map(|token| token.0).collect::<Vec<_>>(),
+        "token_strs": told,
+    })
+}
+
+#[derive(Deserialize)]
+struct DetokenizeRequest {
+    model: Option<String>,
+    tokens: Vec<u32>,
+}
+
+/// Reads a body of `/detokenize`: the model that is asked for, and the tokens.
+pub(crate) fn read_tokens(body: &[u8]) -> Result<(Option<String>, Vec<Token>), ApiError> {
+    let request: DetokenizeRequest = json::parse(body)?;
+    let model = request.model.filter(|name| !name.is_empty());
+    Ok((model, request.tokens.into_iter().map(Token).collect()))
+}
+
+/// The text of tokens. Control tokens are written as the vocabulary spells them, so that the text
+/// gives the same tokens again where they are those of a text.
+pub(crate) fn text(tokens: &[Token], tokenizer: &Tokenizer) -> Result<String, ApiError> {
+    let unknown = |token: &Token| token.0 as usize >= tokenizer.vocab_size();
+    if let Some(at) = tokens.iter().position(unknown) {
+        return Err(ApiError::field(&format!("tokens[{at}]"), "there is no such token"));
+    }
+    let mut text = String::new();
+    for run in tokens.chunk_by(|a, b| tokenizer.is_special(*a) == tokenizer.is_special(*b)) {
+        match run.first().is_some_and(|token| tokenizer.is_special(*token)) {
+            true => text.extend(run.iter().filter_map(|token| tokenizer.spelling(*token))),
+            false => text.push_str(&tokenizer.decode(run)),
+        }
+    }
+    Ok(text)
+}
