@@ -63,6 +63,9 @@ pub(crate) struct ApiError {
     pub(crate) retry_after: Option<u64>,
 }
 
+/// Stands for the field that the prompt is made of, which differs between the dialects.
+const PROMPT: &str = "messages";
+
 impl ApiError {
     pub(crate) fn new(kind: Kind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), param: None, retry_after: None }
@@ -75,6 +78,19 @@ impl ApiError {
     /// `path` is wrong because of `why`.
     pub(crate) fn field(path: &str, why: impl std::fmt::Display) -> Self {
         Self { param: Some(path.to_owned()), ..Self::invalid(format!("{path}: {why}")) }
+    }
+
+    /// The same about a request whose prompt is made of the field `field`.
+    pub(crate) fn about(mut self, field: &str) -> Self {
+        if matches!(self.kind, Kind::TooLong { .. }) || self.param.as_deref() == Some(PROMPT) {
+            self.param = Some(field.to_owned());
+        }
+        self
+    }
+
+    /// The prompt as a whole is wrong because of `why`.
+    pub(crate) fn prompt(why: impl Into<String>) -> Self {
+        Self { param: Some(PROMPT.to_owned()), ..Self::invalid(why) }
     }
 
     pub(crate) fn no_model(asked: &str, served: &[String]) -> Self {
@@ -134,10 +150,7 @@ impl ApiError {
             Kind::NoTarget => ("server_error", Some("no_target")),
             Kind::Failed => ("server_error", Some("server_error")),
         };
-        let param = match self.kind {
-            Kind::TooLong { .. } => Some("messages"),
-            _ => self.param.as_deref(),
-        };
+        let param = self.param.as_deref();
         let message = self.words(Dialect::OpenAi);
         json!({ "error": { "message": message, "type": kind, "param": param, "code": code } })
     }

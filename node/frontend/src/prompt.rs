@@ -203,11 +203,7 @@ fn render_messages(
     add_generation_prompt: bool,
 ) -> Result<String, ApiError> {
     let request = RenderRequest { messages, tools: shown_tools(ask), add_generation_prompt };
-    let render = served.model.template().render(&request);
-    // The message is the template's; the place is ours.
-    let refuse =
-        |message| ApiError { param: Some("messages".into()), ..ApiError::invalid(message) };
-    render.map_err(|error| refuse(error.to_string()))
+    served.model.template().render(&request).map_err(|error| ApiError::prompt(error.to_string()))
 }
 
 fn render(ask: &Ask, served: &ServedModel) -> Result<Rendered, ApiError> {

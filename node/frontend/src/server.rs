@@ -200,7 +200,10 @@ async fn serve(
         Ok(tenant) => app.generate(endpoint, &id, &tenant, &headers, body).await,
         Err(error) => Err(error),
     };
-    finish(&id, answer.unwrap_or_else(|e| e.response(endpoint.dialect(), &id.to_string())))
+    let refuse = |error: ApiError| {
+        error.about(endpoint.prompt_field()).response(endpoint.dialect(), &id.to_string())
+    };
+    finish(&id, answer.unwrap_or_else(refuse))
 }
 
 /// A request that is read, rendered, tokenised and hashed.

@@ -35,6 +35,15 @@ impl Endpoint {
         }
     }
 
+    /// The field that the prompt is made of.
+    pub(crate) fn prompt_field(self) -> &'static str {
+        match self {
+            Self::Chat | Self::Messages => "messages",
+            Self::Completions => "prompt",
+            Self::Responses => "input",
+        }
+    }
+
     /// The endpoint a body without a path is meant for.
     pub(crate) fn guess(body: &Value) -> Self {
         if body.get("prompt").is_some_and(|prompt| !prompt.is_object()) {

@@ -53,6 +53,7 @@ async fn count(
         .await
     };
     let counted = count.await.map(|tokens| shape(tokens.len()));
+    let counted = counted.map_err(|error| error.about(endpoint.prompt_field()));
     told(&app, endpoint.dialect(), counted)
 }
 

@@ -3,13 +3,13 @@
 use super::*;
 use protocol::prompt::Refusal;
 
-/// A request of each dialect that generates, and where its error stands.
-fn good() -> [(Ask, &'static str); 3] {
+/// A good request of each dialect that knows conversations.
+fn good() -> [Ask; 3] {
     let user = json!([{"role": "user", "content": "hi"}]);
     [
-        (chat(json!({ "messages": user })), "chat"),
-        (messages(json!({ "messages": user })), "messages"),
-        (responses(json!({"input": "hi"})), "responses"),
+        chat(json!({ "messages": user })),
+        messages(json!({ "messages": user })),
+        responses(json!({"input": "hi"})),
     ]
 }
 
@@ -17,7 +17,7 @@ rows! {
     d4: "an overload after the 200 was taken for success",
         {
             let fail = Script::Fail("so".into(), Refusal::Failed("the worker died".into()));
-            good().into_iter().map(|(ask, _)| ask.script(fail.clone())).collect()
+            good().into_iter().map(|ask| ask.script(fail.clone())).collect()
         },
         |told| {
             for one in told {
@@ -65,8 +65,11 @@ rows! {
                     assert!(error.get("code").is_none() && body["request_id"].is_string());
                 }
                 _ => {
-                    assert!(error["code"].is_null() || error["code"].is_string());
-                    assert!(error["param"].is_string() && body.get("type").is_none());
+                    let code = if i < 3 { Value::Null } else { json!("context_length_exceeded") };
+                    assert_eq!(error["code"], code);
+                    let fields = ["messages[0].role", "input[0].role", "", "messages", "input"];
+                    assert_eq!(error["param"], fields[i]);
+                    assert!(body.get("type").is_none());
                 }
             }
         };
