@@ -3,7 +3,7 @@
 use super::{App, finish, json_response};
 use crate::error::{ApiError, Dialect, Kind};
 use crate::responses::record::Record;
-use axum::extract::rejection::QueryRejection;
+use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::HeaderMap;
 use axum::response::Response;
@@ -30,10 +30,18 @@ pub(super) struct Reading {
     stream: Option<bool>,
 }
 
+/// The id in a path.
+pub(super) type Id = Result<Path<String>, PathRejection>;
+
+/// What is not UTF-8 names nothing.
+pub(super) fn named(id: Id) -> String {
+    id.map(|Path(id)| id).unwrap_or_default()
+}
+
 /// The response object.
 pub(super) async fn one(
     State(app): State<Arc<App>>,
-    Path(id): Path<String>,
+    id: Id,
     reading: Result<Query<Reading>, QueryRejection>,
     headers: HeaderMap,
 ) -> Response {
@@ -42,7 +50,7 @@ pub(super) async fn one(
             let why = "a kept response is not told again as a stream";
             return Err(ApiError::field("stream", why));
         }
-        Ok(app.record(&headers, &id).await?.response.clone())
+        Ok(app.record(&headers, &named(id)).await?.response.clone())
     };
     respond(&app, found.await)
 }
@@ -50,22 +58,19 @@ pub(super) async fn one(
 /// Its input items, latest first unless said otherwise.
 pub(super) async fn input_items(
     State(app): State<Arc<App>>,
-    Path(id): Path<String>,
+    id: Id,
     page: Result<Query<Page>, QueryRejection>,
     headers: HeaderMap,
 ) -> Response {
     let found = async {
         let page = query(page)?;
-        list(&app.record(&headers, &id).await?.input, &page)
+        list(&app.record(&headers, &named(id)).await?.input, &page)
     };
     respond(&app, found.await)
 }
 
-pub(super) async fn delete(
-    State(app): State<Arc<App>>,
-    Path(id): Path<String>,
-    headers: HeaderMap,
-) -> Response {
+pub(super) async fn delete(State(app): State<Arc<App>>, id: Id, headers: HeaderMap) -> Response {
+    let id = named(id);
     let gone = async {
         let keeper = app.keeper(&app.keys.admit(&headers)?.id);
         match keeper.forget(&id).await? {

@@ -1,20 +1,17 @@
 //! `/v1/requests/{id}/why-miss`: why a prompt was not cached as far as one would expect.
 
+use super::kept::{Id, named};
 use super::{App, finish, json_response};
 use crate::error::{ApiError, Dialect, Kind};
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use protocol::id::RequestId;
 use std::sync::Arc;
 
 /// Answers for requests of the caller's tenant that came through this node.
-pub(super) async fn why(
-    State(app): State<Arc<App>>,
-    Path(id): Path<String>,
-    headers: HeaderMap,
-) -> Response {
-    let request = app.request();
+pub(super) async fn why(State(app): State<Arc<App>>, id: Id, headers: HeaderMap) -> Response {
+    let (request, id) = (app.request(), named(id));
     let known = app.keys.admit(&headers).and_then(|tenant| {
         let digits = u128::from_str_radix(&id, 16).ok();
         let miss = digits.and_then(|digits| app.misses.of(&tenant.id, &RequestId(digits)));

@@ -61,6 +61,10 @@ fn paths() -> Value {
         "/v1/responses/{id}/input_items": {
             "get": kept(get("listInputItems", "What a kept response was asked", object())),
         },
+        "/v1/requests/{id}/why-miss": { "get": named(
+            get("whyMiss", "Why a prompt was not cached further", object()),
+            "Nothing is known of such a request here",
+        ) },
         "/v1/messages": { "post": streaming(post("messages", "Messages", "Messages", object(), "MessagesError")) },
         "/v1/messages/count_tokens": { "post": post("countMessages", "Length of a prompt of Messages", "Messages", reference("Count"), "MessagesError") },
     })

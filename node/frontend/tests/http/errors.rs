@@ -220,6 +220,11 @@ async fn unknown_paths_and_methods_speak_the_dialect() {
         ("POST", "/v1/messages/batches", true, 404),
         ("GET", "/v1/messages", true, 405),
         ("DELETE", "/v1/chat/completions", false, 405),
+        ("GET", "/v1/responses/%ff", false, 404),
+        ("GET", "/v1/responses/%ff/input_items", false, 404),
+        ("DELETE", "/v1/responses/%ff", false, 404),
+        ("GET", "/v1/requests/%ff/why-miss", false, 404),
+        ("GET", "/v1/%ff", false, 404),
     ] {
         let fake = Arc::new(Fake::new(say("ok")));
         let body = axum::http::Request::builder().method(method).uri(path);
