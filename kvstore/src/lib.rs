@@ -13,6 +13,7 @@
 
 mod admission;
 mod buggify;
+mod by_key;
 mod config;
 mod disk;
 mod durable;

@@ -147,6 +147,11 @@ impl Claims {
         self.held.iter().max_by_key(|held| held.level.class).map(|held| held.level.class())
     }
 
+    /// Whether there is a claim of this owner.
+    pub(crate) fn is_of(&self, owner: &Owner) -> bool {
+        self.held.iter().any(|held| *held.owner == *owner)
+    }
+
     pub(crate) fn owners(&self) -> impl Iterator<Item = &Arc<Owner>> {
         self.held.iter().map(|held| &held.owner)
     }

@@ -5,6 +5,7 @@
 //! the door in the order of [`Rank`] is kept ready in one ordered set, so finding the next victim
 //! costs O(log n).
 
+use crate::by_key::ByKey;
 use crate::messages::Out;
 use crate::pool::{Pool, SlotCounts};
 use crate::retain::{Claims, Owner, Rank, Stamp, earlier};
@@ -87,7 +88,7 @@ pub(crate) struct Tier {
     pool: Pool,
     /// By slot.
     nodes: Vec<Option<Node>>,
-    slots: BTreeMap<BlockKey, SlotId>,
+    slots: ByKey,
     /// (parent, child).
     edges: BTreeSet<(SlotId, SlotId)>,
     victims: BTreeSet<(Rank, SlotId)>,
@@ -113,7 +114,7 @@ impl Tier {
             name,
             pool: Pool::new(slots),
             nodes: (0..slots).map(|_| None).collect(),
-            slots: BTreeMap::new(),
+            slots: ByKey::default(),
             edges: BTreeSet::new(),
             victims: BTreeSet::new(),
             alarms: BTreeSet::new(),
@@ -130,7 +131,7 @@ impl Tier {
     // Looking.
 
     pub(crate) fn find(&self, key: &BlockKey) -> Option<SlotId> {
-        self.slots.get(key).copied()
+        self.slots.get(key)
     }
 
     fn node(&self, slot: SlotId) -> Option<&Node> {
@@ -357,7 +358,7 @@ impl Tier {
                 held.pin = None;
                 self.pins_refused += 1;
             }
-            if held.owner.session.is_some() {
+            if held.owner.session.is_some() && !node.claims.is_of(&held.owner) {
                 self.sessions.entry(Arc::clone(&held.owner)).or_default().insert(slot);
             }
             if let Some(owner) = node.claims.add(held) {

@@ -21,7 +21,7 @@ impl Tier {
         let (mut alarms, mut ages, mut pinned) = (BTreeSet::new(), BTreeSet::new(), 0);
         let mut sessions: BTreeMap<Arc<Owner>, BTreeSet<SlotId>> = BTreeMap::new();
         for (slot, node) in nodes() {
-            assert_eq!(self.slots[&node.key], slot);
+            assert_eq!(self.slots.get(&node.key), Some(slot));
             let (leases, holds, named) = self.pool.uses(slot);
             assert!(named);
             if let Some(parent) = node.parent {
