@@ -179,6 +179,11 @@ impl Loads {
     pub(crate) fn add_flight(&self, now: Time, flight: Flight) -> u64 {
         let id = self.shared.next.fetch_add(1, Ordering::Relaxed);
         let mut flights = self.flights();
+        // The oldest are mostly the first to be over; each placement looks at all that are left.
+        let over = |flight: &Flight| !flight.own && flight.expires <= now;
+        while flights.first_key_value().is_some_and(|(_, first)| over(first)) {
+            flights.pop_first();
+        }
         if flights.len() >= MAX_FLIGHTS / 2 {
             flights.retain(|_, flight| flight.expires > now);
         }
@@ -241,7 +246,11 @@ impl InFlight {
     pub fn started(mut self, now: Time) {
         let linger = self.loads.params().linger;
         let Some(id) = self.id.take() else { return };
-        if let Some(flight) = self.loads.flights().get_mut(&id) {
+        let mut flights = self.loads.flights();
+        let Some(flight) = flights.get_mut(&id) else { return };
+        if flight.granules.is_empty() {
+            flights.remove(&id); // too short to be found in an index: nobody waits for its blocks
+        } else {
             flight.tokens = 0;
             flight.own = false;
             flight.done = now;

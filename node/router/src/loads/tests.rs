@@ -78,6 +78,19 @@ fn a_dropped_placement_never_was_and_a_started_one_lingers() {
 }
 
 #[test]
+fn a_prompt_too_short_for_the_index_is_forgotten_once_it_has_started() {
+    let world = World::new(2, Params::default());
+    for (tokens, left) in [(48, 0), (64, 1)] {
+        let names = prompt(7, 0, tokens);
+        let (_, placed) = world.kv(&names, tokens, 1);
+        let flight = world.loads.placed(&placed, &names, world.now);
+        assert_eq!(world.loads.flights().len(), 1, "it weighs on its target until then");
+        flight.started(world.now);
+        assert_eq!(world.loads.flights().len(), left);
+    }
+}
+
+#[test]
 fn flights_are_bounded() {
     let loads = Loads::new(Params::default());
     let names = crate::index::granules(&prompt(1, 0, 64));
