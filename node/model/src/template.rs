@@ -21,7 +21,7 @@ pub use python::Date;
 
 use minijinja::{Environment, Value};
 use probe::Skills;
-use std::borrow::Cow;
+use std::borrow::{Borrow, Cow};
 use std::fmt;
 
 /// What is to be rendered.
@@ -120,19 +120,21 @@ impl ChatTemplate {
     }
 
     /// The template applied to exactly these messages and tools.
-    fn render_raw(
+    fn render_raw<M: Borrow<serde_json::Value>>(
         &self,
-        messages: &[serde_json::Value],
+        messages: &[M],
         tools: &[serde_json::Value],
         add_generation_prompt: bool,
     ) -> Result<String, TemplateError> {
         let template = self.environment.get_template(NAME).map_err(|_| TemplateError::Absent)?;
-        let list =
-            |values: &[serde_json::Value]| values.iter().map(json::to_value).collect::<Value>();
+        let messages: Value = messages.iter().map(|one| json::to_value(one.borrow())).collect();
         // transformers passes None, not an empty list.
-        let tools = if tools.is_empty() { Value::from(()) } else { list(tools) };
+        let tools = match tools {
+            [] => Value::from(()),
+            tools => tools.iter().map(json::to_value).collect(),
+        };
         let mut context: Vec<(Cow<'_, str>, Value)> = vec![
-            ("messages".into(), list(messages)),
+            ("messages".into(), messages),
             ("tools".into(), tools),
             ("documents".into(), Value::from(())),
             ("add_generation_prompt".into(), add_generation_prompt.into()),

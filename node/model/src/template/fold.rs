@@ -6,6 +6,7 @@
 use super::probe::Skills;
 use super::{RenderRequest, TemplateError, history, json};
 use serde_json::{Map, Value, json};
+use std::borrow::Cow;
 
 /// Marks around a tool call in an answer, where the template has none of its own (as in Hermes
 /// and Qwen): between them one object `{"name": …, "arguments": {…}}`.
@@ -15,24 +16,85 @@ pub const TOOL_RESPONSE: (&str, &str) = ("<tool_response>", "</tool_response>");
 /// Marks around a system message in a user turn, where the template has no place for it.
 const SYSTEM: (&str, &str) = ("<system>", "</system>");
 
-/// The messages to give to the template.
-pub(super) fn messages(
-    request: &RenderRequest<'_>,
+/// The messages to give to the template; those that it understands as they are, are lent.
+pub(super) fn messages<'a>(
+    request: &RenderRequest<'a>,
     skills: &Skills,
-) -> Result<Vec<Value>, TemplateError> {
-    let rewrite = |(index, message): history::Placed<'_>| {
-        rewrite(&message, index, skills)
-            .map_err(|problem| TemplateError::Message { index, problem })
+) -> Result<Vec<Cow<'a, Value>>, TemplateError> {
+    let rewrite = |(index, message): history::Placed<'a>| {
+        if is_plain(&message, index, skills) {
+            return Ok(message);
+        }
+        let rewritten = rewrite(&message, index, skills).map(Cow::Owned);
+        rewritten.map_err(|problem| TemplateError::Message { index, problem })
     };
     let shaped = history::shaped(request.messages, skills);
-    let mut messages: Vec<Value> = shaped.into_iter().map(rewrite).collect::<Result<_, _>>()?;
+    let mut messages: Vec<Cow<'a, Value>> =
+        shaped.into_iter().map(rewrite).collect::<Result<_, _>>()?;
     if !skills.tools && !request.tools.is_empty() {
         add_tools(&mut messages, request.tools, skills);
     }
     Ok(messages)
 }
 
-fn rewrite(message: &Value, index: usize, skills: &Skills) -> Result<Value, String> {
+/// Whether [`rewrite`] would give the message back as it is: most of a history are such.
+pub(super) fn is_plain(message: &Value, index: usize, skills: &Skills) -> bool {
+    let Some(message) = message.as_object() else { return false };
+    let mut fields = message.iter().map(|(name, value)| (name.as_str(), value));
+    let (Some(("role", Value::String(role))), Some(("content", Value::String(_)))) =
+        (fields.next(), fields.next())
+    else {
+        return false;
+    };
+    let mut rest = fields.peekable();
+    match role.as_str() {
+        "user" => rest.peek().is_none(),
+        "system" => {
+            let known = if index == 0 { skills.system } else { skills.late_system };
+            known && rest.peek().is_none()
+        }
+        "tool" => skills.calls && rest.peek().is_none(),
+        "assistant" => {
+            rest.next_if(|(name, value)| {
+                *name == "reasoning_content" && !value.is_null() && !skills.thinking
+            });
+            match rest.next() {
+                None => true,
+                Some(("tool_calls", Value::Array(calls))) => {
+                    skills.calls
+                        && skills.object_arguments
+                        && !calls.is_empty()
+                        && rest.peek().is_none()
+                        && calls.iter().all(is_native)
+                }
+                Some(_) => false,
+            }
+        }
+        _ => false,
+    }
+}
+
+/// Whether a call has the form of [`Call::native`] with an object of arguments, and no id.
+fn is_native(call: &Value) -> bool {
+    let Some(call) = call.as_object().filter(|call| call.len() == 2) else { return false };
+    let mut call = call.iter();
+    let function = match (call.next(), call.next()) {
+        (Some((kind, Value::String(word))), Some((name, Value::Object(function))))
+            if kind == "type" && word == "function" && name == "function" =>
+        {
+            function
+        }
+        _ => return false,
+    };
+    let mut function = function.iter();
+    matches!(
+        (function.next(), function.next(), function.next()),
+        (Some((name, Value::String(_))), Some((arguments, Value::Object(_))), None)
+            if name == "name" && arguments == "arguments"
+    )
+}
+
+pub(super) fn rewrite(message: &Value, index: usize, skills: &Skills) -> Result<Value, String> {
     let message = message.as_object().ok_or("is not an object")?;
     let role = message.get("role").and_then(Value::as_str).ok_or("`role` is not a string")?;
     let content = content(message)?;
@@ -198,16 +260,17 @@ impl Call {
 }
 
 /// Puts the tools into the system turn, which is made if there is none.
-fn add_tools(messages: &mut Vec<Value>, tools: &[Value], skills: &Skills) {
+fn add_tools(messages: &mut Vec<Cow<'_, Value>>, tools: &[Value], skills: &Skills) {
     let text = instructions(tools);
-    let system = |message: &&mut Value| message.get("role").is_some_and(|role| role == "system");
+    let system =
+        |message: &&mut Cow<'_, Value>| message.get("role").is_some_and(|role| role == "system");
     match messages.first_mut().filter(system) {
         Some(first) => {
             let before = first.get("content").and_then(Value::as_str).unwrap_or_default();
             let text = if before.is_empty() { text } else { format!("{before}\n\n{text}") };
-            copy_content(first, text);
+            copy_content(first.to_mut(), text);
         }
-        None => messages.insert(0, self::system(&text, 0, skills)),
+        None => messages.insert(0, Cow::Owned(self::system(&text, 0, skills))),
     }
 }
 

@@ -239,3 +239,57 @@ fn a_template_of_one_call_gets_one_call_at_a_time() {
     assert!(text.contains(&format!("(think Hm.\n\nLook.){first}")), "{text}");
     assert!(text.ends_with(&format!("{first}[tool]A[/](think ){second}[tool]B[/]")), "{text}");
 }
+
+#[test]
+fn what_is_lent_to_the_template_is_what_rewriting_would_give() {
+    use crate::template::fold::{is_plain, rewrite};
+    let function = json!({"name": "read", "arguments": {"a": [1, {"b": null}]}});
+    let messages = [
+        user("a"),
+        json!({"role": "user", "content": "a", "name": "n"}),
+        json!({"role": "user", "content": [{"type": "text", "text": "a"}]}),
+        json!({"content": "a", "role": "user"}),
+        json!({"role": "user"}),
+        json!({"role": "system", "content": "s"}),
+        json!({"role": "developer", "content": "s"}),
+        json!({"role": "tool", "content": "t"}),
+        json!({"role": "tool", "content": "t", "tool_call_id": "c"}),
+        json!({"role": "assistant", "content": "a"}),
+        json!({"role": "assistant", "content": null}),
+        json!({"role": "assistant", "content": "a", "reasoning_content": "r"}),
+        json!({"role": "assistant", "content": "a", "reasoning_content": null}),
+        json!({"role": "assistant", "content": "a", "refusal": "r"}),
+        json!({"role": "assistant", "content": "", "tool_calls": []}),
+        json!({"role": "assistant", "content": "", "reasoning_content": "r",
+               "tool_calls": [{"type": "function", "function": function}]}),
+        json!({"role": "assistant", "content": "", "tool_calls": [{"function": function}]}),
+        json!({"role": "assistant", "content": "", "tool_calls": [{"name": "a", "arguments": {}}]}),
+        json!({"role": "assistant", "content": "",
+               "tool_calls": [{"type": "function", "function": {"name": "a", "arguments": "{}"}}]}),
+        json!({"role": "assistant", "content": "", "tool_calls": "none"}),
+        call("".into(), json!({"a": 1})),
+        json!("no object"),
+    ];
+    let mut lent = 0;
+    for bits in 0..64u8 {
+        let skills = Skills {
+            calls: bits & 1 > 0,
+            object_arguments: bits & 2 > 0,
+            null_content: bits & 4 > 0,
+            system: bits & 8 > 0,
+            late_system: bits & 16 > 0,
+            thinking: bits & 32 > 0,
+            ..Skills::default()
+        };
+        for message in &messages {
+            for index in 0..2 {
+                if is_plain(message, index, &skills) {
+                    lent += 1;
+                    let rewritten = rewrite(message, index, &skills).unwrap();
+                    assert_eq!(rewritten.to_string(), message.to_string(), "{skills:?}");
+                }
+            }
+        }
+    }
+    assert!(lent > 200, "{lent}");
+}
