@@ -134,11 +134,16 @@ impl RoutingKey {
     pub fn chain(&self, known: &[PrefixHash], tokens: &[Token]) -> Vec<PrefixHash> {
         let full = tokens.len() / GRANULE;
         let mut names: Vec<PrefixHash> = known.iter().take(full).copied().collect();
+        self.extend_chain(&mut names, tokens);
+        names
+    }
+
+    /// Adds to `names`, those of the first granules of `tokens`, the names of all others.
+    pub fn extend_chain(&self, names: &mut Vec<PrefixHash>, tokens: &[Token]) {
         for granule in tokens.chunks_exact(GRANULE).skip(names.len()) {
             let Some(name) = self.extend(names.last().copied(), granule, &[]) else { break };
             names.push(name);
         }
-        names
     }
 }
 

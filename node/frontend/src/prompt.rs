@@ -1,6 +1,7 @@
 //! The neutral request to a [`Prompt`]: render, tokenise, hash.
 //!
-//! Only what is new is tokenised and hashed (see [`cache`]); rendering is done anew each time.
+//! Only what is new is tokenised and hashed (see [`cache`]); rendering is done anew each time: what a
+//! template writes for a message may depend on all others.
 
 pub(crate) mod cache;
 pub(crate) mod client;
@@ -24,6 +25,7 @@ use protocol::id::{RequestId, TenantId};
 use protocol::prompt::{Limits, Prompt, Refusal, Sampling};
 use serde_json::Value;
 use session::Session;
+use std::sync::Arc;
 
 /// Whose request it is, and its random part.
 pub(crate) struct Who {
@@ -48,10 +50,10 @@ struct Rendered {
     opening: Opening,
 }
 
-/// A prompt as tokens, and how it came to be.
+/// A prompt as tokens, and how the answer begins.
 struct Read {
-    rendered: Rendered,
-    tokenised: Tokenised,
+    opening: Opening,
+    tokenised: Arc<Tokenised>,
 }
 
 /// The prompt's tokens, generation prompt included.
@@ -89,13 +91,11 @@ fn read(
 ) -> Result<Read, ApiError> {
     client.check()?;
     let tokenizer = served.model.tokenizer();
-    let (rendered, tokenised) = match &ask.raw {
+    let (opening, tokenised) = match &ask.raw {
         None => {
-            let rendered = render(ask, served)?;
+            let Rendered { text, opening } = render(ask, served)?;
             client.check()?;
-            early(tokenizer.fewest(&rendered.text))?;
-            let tokenised = cache.tokenise(&served.model, key, &rendered.text);
-            (rendered, tokenised)
+            (opening, cache.read(&served.model, key, text, early)?)
         }
         Some(raw) => {
             if let Raw::Text(text) = raw {
@@ -110,12 +110,11 @@ fn read(
             if tokens.is_empty() {
                 return Err(ApiError::field("prompt", "must not be empty"));
             }
-            let rendered = Rendered { text: String::new(), opening: Opening::Plain };
-            (rendered, PrefixCache::whole(key, tokens))
+            (Opening::Plain, Arc::new(Tokenised::whole(key, tokens)))
         }
     };
     client.check()?;
-    Ok(Read { rendered, tokenised })
+    Ok(Read { opening, tokenised })
 }
 
 /// Makes the prompt.
@@ -129,7 +128,7 @@ pub(crate) fn prepare(
 ) -> Result<Prepared, ApiError> {
     // Tokenising what cannot fit in any case would cost much for nothing.
     let early = |fewest| fits(served, fewest).map(|_| ());
-    let Read { rendered, tokenised } = read(ask, served, key, cache, client, early)?;
+    let Read { opening, tokenised } = read(ask, served, key, cache, client, early)?;
     let length = fits(served, tokenised.tokens.len())?;
     let room = served.context - length;
     let asked = ask.max_tokens.unwrap_or(u32::MAX);
@@ -141,21 +140,20 @@ pub(crate) fn prepare(
             _ => Tools::new(ask.tools.clone()),
         },
         parallel_calls: ask.parallel_calls,
-        opening: rendered.opening,
+        opening,
         stop: ask.stop.clone(),
         limit_is_context: asked > room,
     };
     let limit = asked.min(room);
-    let told = Told { ask, who: &who, served, text: &rendered.text, tokenised: &tokenised, limit };
+    let told = Told { ask, who: &who, served, tokenised: &tokenised, limit };
     let (hints, outcomes) = told.hints()?;
-    let prefix = cache.names(key, &tokenised);
     let prompt = Prompt {
         id: who.id,
         model: served.name.clone(),
         tenant: who.tenant,
         session: who.session.id,
-        tokens: tokenised.tokens,
-        prefix,
+        tokens: tokenised.tokens.clone(),
+        prefix: tokenised.names.clone(),
         salt: ask.nvext.cache_salt.as_deref().map(ClientSalt::of),
         sampling: sampling(&ask.sampling, who.seed),
         limits: Limits { max_tokens: limit, stop_tokens: served.model.stop_tokens().to_vec() },
@@ -175,9 +173,9 @@ pub(crate) fn history(
 ) -> Result<Prompt, ApiError> {
     let mut prepared = prepare(ask, who, served, key, cache, client)?;
     let text = render_messages(ask, served, &ask.messages, false)?;
-    let tokenised = cache.tokenise(&served.model, key, &text);
-    prepared.prompt.prefix = cache.names(key, &tokenised);
-    prepared.prompt.tokens = tokenised.tokens;
+    let tokenised = cache.read(&served.model, key, text, |_| Ok(()))?;
+    prepared.prompt.prefix.clone_from(&tokenised.names);
+    prepared.prompt.tokens.clone_from(&tokenised.tokens);
     Ok(prepared.prompt)
 }
 

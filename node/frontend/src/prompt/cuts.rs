@@ -1,5 +1,6 @@
 //! Where a rendered prompt may be cut so that its parts can be tokenised apart.
 
+use memchr::memmem::Finder;
 use model::{Model, RenderRequest, Tokenizer};
 use protocol::hash::Token;
 use serde_json::json;
@@ -37,12 +38,27 @@ fn is_safe(tokenizer: &Tokenizer, marker: &str) -> bool {
     })
 }
 
+/// Where the marker stands in `text`.
+fn hits<'a>(
+    text: &'a str,
+    marker: Option<&'a Finder<'static>>,
+) -> impl Iterator<Item = usize> + 'a {
+    marker.into_iter().flat_map(|marker| marker.find_iter(text.as_bytes()))
+}
+
 /// The parts of `text`, each but the first beginning with `marker`; none is empty.
-pub(crate) fn parts<'a>(text: &'a str, marker: Option<&str>) -> Vec<&'a str> {
-    let mut cuts = vec![0];
-    if let Some(marker) = marker {
-        cuts.extend(text.match_indices(marker).map(|(at, _)| at).filter(|at| *at > 0));
+pub(crate) fn parts<'a>(text: &'a str, marker: Option<&Finder<'static>>) -> Vec<&'a str> {
+    let (mut parts, mut begin) = (Vec::new(), 0);
+    for cut in hits(text, marker).chain([text.len()]) {
+        parts.extend(text.get(begin..cut).filter(|part| !part.is_empty()));
+        begin = cut;
     }
-    cuts.push(text.len());
-    cuts.windows(2).map(|w| &text[w[0]..w[1]]).filter(|part| !part.is_empty()).collect()
+    parts
+}
+
+/// The text up to the end of the second part that begins with `marker`: instructions and first
+/// question, mostly.
+pub(crate) fn beginning<'a>(text: &'a str, marker: Option<&Finder<'static>>) -> &'a str {
+    let end = hits(text, marker).nth(2).unwrap_or(text.len());
+    text.get(..end).unwrap_or(text)
 }

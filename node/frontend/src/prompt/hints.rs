@@ -21,8 +21,6 @@ pub(super) struct Told<'a> {
     pub(super) ask: &'a Ask,
     pub(super) who: &'a Who,
     pub(super) served: &'a ServedModel,
-    /// The prompt as text.
-    pub(super) text: &'a str,
     pub(super) tokenised: &'a Tokenised,
     /// Most new tokens.
     pub(super) limit: u32,
@@ -191,7 +189,7 @@ impl Told<'_> {
             return Ok(self.length());
         };
         let head = render_messages(self.ask, self.served, first, false)?;
-        let whole = self.text.starts_with(&head);
+        let whole = self.tokenised.text.starts_with(&head);
         Ok(if whole { self.tokenised.tokens_within(head.len()) } else { 0 })
     }
 }

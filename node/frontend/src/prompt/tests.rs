@@ -2,7 +2,7 @@ use super::*;
 use crate::ask::Pin;
 use crate::nvext::outcome::Verdict;
 use crate::prompt::client::Client;
-use crate::testing::{key, served, tokens};
+use crate::testing::{key, served, tiny, tokens};
 use crate::{chat, messages};
 use proptest::prelude::*;
 use protocol::block::BlockClass;
@@ -106,7 +106,7 @@ fn a_far_too_long_prompt_is_refused_before_it_is_tokenised() {
     };
     let text = text(&ask);
     assert!(tokens >= 1024);
-    let exact = cache.tokenise(&served(1024).model, &key(1), &text).tokens.len();
+    let exact = cache.read(&tiny(), &key(1), text, |_| Ok(())).unwrap().tokens.len();
     assert!((tokens as usize) < exact, "{tokens} is the lower bound, not the {exact} counted");
 }
 
@@ -203,9 +203,36 @@ proptest! {
             }
             let ask = messages(body);
             let text = render_messages(&ask, &served(4096), &ask.messages, false).unwrap();
-            let now = cache.tokenise(&served(4096).model, &key(1), &text).tokens;
-            prop_assert!(now.starts_with(&before), "turn {n}");
-            before = now;
+            let now = cache.read(&tiny(), &key(1), text, |_| Ok(())).unwrap();
+            prop_assert!(now.tokens.starts_with(&before), "turn {n}");
+            before.clone_from(&now.tokens);
+        }
+    }
+
+    #[test]
+    fn a_known_session_gives_the_same_prompt_as_an_unknown_one(
+        history in history(),
+        other in history(),
+        tools: bool,
+    ) {
+        let known = cache();
+        let ask = |history: &[Value]| {
+            let mut body = json!({"system": "be brief", "messages": history});
+            if tools {
+                body["tools"] = json!([{"name": "w", "input_schema": {"type": "object"}}]);
+            }
+            messages(body)
+        };
+        let prompt = |ask: &Ask, cache: &PrefixCache| {
+            prepare(ask, who(), &served(1 << 16), &key(1), cache, &Client::stays()).unwrap().prompt
+        };
+        for n in 1..=history.len() {
+            // The session goes on, and is tried another way from there.
+            let branch = [&history[..n], other.as_slice()].concat();
+            for history in [&history[..n], branch.as_slice()] {
+                let ask = ask(history);
+                prop_assert_eq!(prompt(&ask, &known), prompt(&ask, &cache()), "turn {}", n);
+            }
         }
     }
 }

@@ -33,32 +33,76 @@ fn the_tiny_model_has_a_turn_marker() {
     assert_eq!(cuts::turn_marker(&tiny()).as_deref(), Some("<|im_start|>"));
 }
 
+fn read(cache: &PrefixCache, key: &RoutingKey, text: &str) -> Arc<Tokenised> {
+    cache.read(&tiny(), key, text.to_owned(), |_| Ok(())).unwrap()
+}
+
+/// What the cache must give, without any cache.
+fn from_scratch(key: &RoutingKey, text: &str) -> Tokenised {
+    let marker = Finder::new("<|im_start|>").into_owned();
+    let mut out = Tokenised { text: text.to_owned(), ..Tokenised::default() };
+    for part in cuts::parts(text, Some(&marker)) {
+        out.tokens.extend(tokens(part));
+        let bytes = out.borders.last().map_or(0, |(bytes, _)| *bytes) + part.len();
+        out.borders.push((bytes, length(&out.tokens)));
+    }
+    assert_eq!(out.tokens, tokens(text), "cut or not");
+    out.names = key.chain(&[], &out.tokens);
+    out
+}
+
+fn assert_equal(read: &Tokenised, scratch: &Tokenised) {
+    assert_eq!(read.text, scratch.text);
+    assert_eq!(read.tokens, scratch.tokens);
+    assert_eq!(read.names, scratch.names);
+    assert_eq!(read.borders, scratch.borders);
+}
+
+const HEAD: &str = "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n";
+const ANSWER: &str = "<|im_start|>assistant\n";
+
 #[test]
 fn only_what_is_new_is_tokenised() {
     let cache = PrefixCache::new(1 << 20);
-    let head = "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n";
-    cache.tokenise(&tiny(), &key(1), head);
-    let before = cache.lock().tokens.entries.len();
-    cache.tokenise(&tiny(), &key(1), &format!("{head}<|im_start|>assistant\n"));
-    assert_eq!(cache.lock().tokens.entries.len(), before + 1, "one new part");
-    cache.tokenise(&tiny(), &key(2), head);
-    assert_eq!(cache.lock().tokens.entries.len(), before * 2 + 1, "tenants share nothing");
+    read(&cache, &key(1), HEAD);
+    let before = cache.lock().tokens.len();
+    read(&cache, &key(1), &format!("{HEAD}{ANSWER}"));
+    assert_eq!(cache.lock().tokens.len(), before + 1, "one new part");
+    read(&cache, &key(2), HEAD);
+    assert_eq!(cache.lock().tokens.len(), before * 2 + 1, "tenants share nothing");
 }
 
 #[test]
-fn a_full_cache_forgets_the_oldest_and_stays_within_bounds() {
-    let mut lru: Lru<u32> = Lru::new(4 * (ENTRY_BYTES + 10));
-    let name = |n: u8| [n; 32];
-    for n in 0..4 {
-        lru.insert(name(n), n.into(), 10);
+fn a_next_turn_takes_the_place_of_the_one_before_and_a_branch_stays_beside_it() {
+    let cache = PrefixCache::new(1 << 20);
+    let branches = |text: &str| {
+        let prompts = read(&cache, &key(1), text).text.clone();
+        assert_eq!(prompts, text);
+        let anchor = digest(&mark_of(&key(1)), HEAD.as_bytes());
+        cache.lock().prompts.get(&anchor).map_or(0, |branches| branches.len())
+    };
+    let turn = |n: u32| format!("{ANSWER}answer {n}<|im_end|>\n<|im_start|>user\n{n}<|im_end|>\n");
+    assert_eq!(branches(&format!("{HEAD}{ANSWER}")), 1);
+    assert_eq!(branches(&format!("{HEAD}{}{ANSWER}", turn(1))), 1);
+    assert_eq!(branches(&format!("{HEAD}{}{}{ANSWER}", turn(1), turn(2))), 1);
+    assert_eq!(branches(&format!("{HEAD}{}{}{ANSWER}", turn(1), turn(3))), 2, "another branch");
+    for n in 4..100 {
+        let known = branches(&format!("{HEAD}{}{}{ANSWER}", turn(1), turn(n)));
+        assert!(known <= BRANCHES_MAX);
     }
-    assert_eq!(lru.get(&name(0)), Some(0));
-    lru.insert(name(4), 4, 10);
-    assert_eq!((lru.get(&name(0)), lru.get(&name(1))), (Some(0), None));
-    lru.insert(name(5), 5, 4 * ENTRY_BYTES);
-    assert_eq!(lru.get(&name(5)), None, "what is too large is not kept");
-    assert!(lru.bytes <= lru.limit);
-    assert_eq!((lru.entries.len(), lru.order.len()), (4, 4));
+}
+
+#[test]
+fn a_long_prompt_is_refused_by_what_is_known_of_it() {
+    let cache = PrefixCache::new(1 << 20);
+    let text = format!("{HEAD}{ANSWER}");
+    let exact = read(&cache, &key(1), &text).tokens.len();
+    let refuse = |least| {
+        let refusal = ApiError::invalid(format!("{least}"));
+        Err(refusal)
+    };
+    let refused = cache.read(&tiny(), &key(1), text, refuse).unwrap_err();
+    assert_eq!(refused.message, exact.to_string(), "the second time the count is exact");
 }
 
 /// The model that newcomers get, where it is there.
@@ -78,23 +122,47 @@ fn a_real_tokenizer_may_be_cut_at_its_turns() {
     assert_eq!(cuts::turn_marker(&model).as_deref(), Some("<|im_start|>"));
     let turn = "<|im_start|>user\n  What's 12345 + 世界🦀?\n\n<|im_end|>\n";
     let text = format!("{}<|im_start|>assistant\n", turn.repeat(5));
-    let prompt = PrefixCache::new(1 << 20).tokenise(&model, &key(1), &text);
-    assert_eq!(prompt.tokens, model.tokenizer().encode(&text, false));
+    let expected = model.tokenizer().encode(&text, false);
+    let cache = PrefixCache::new(1 << 20);
+    for _ in 0..2 {
+        let prompt = cache.read(&model, &key(1), text.clone(), |_| Ok(())).unwrap();
+        assert_eq!(prompt.tokens, expected);
+    }
+}
+
+/// Many sessions at once, whose turns go on, branch off, are cut short or change in the middle.
+fn conversations() -> impl Strategy<Value = Vec<(usize, usize, String)>> {
+    let step = (0..3usize, 0..8usize, turns().prop_map(|turns| turns.concat()));
+    prop::collection::vec(step, 1..12)
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn step_by_step_equals_in_one_go(turns in turns(), small: bool) {
-        let cache = PrefixCache::new(if small { 2048 } else { 1 << 20 });
+    fn step_by_step_equals_from_scratch(steps in conversations(), size in 0..3usize) {
+        let cache = PrefixCache::new([0, 6_000, 1 << 20][size]);
+        let key = key(1);
+        let mut sessions = vec![vec![HEAD.to_owned()]; 3];
+        for (session, keep, turns) in steps {
+            let history = &mut sessions[session];
+            history.truncate(keep.max(1));
+            history.push(turns);
+            let text = format!("{}{ANSWER}", history.concat());
+            assert_equal(&read(&cache, &key, &text), &from_scratch(&key, &text));
+            // Cut anywhere, also within a marker.
+            let cut = (0..=text.len() / 2).rev().find(|at| text.is_char_boundary(*at));
+            let cut = &text[..cut.unwrap_or_default()];
+            assert_equal(&read(&cache, &key, cut), &from_scratch(&key, cut));
+        }
+    }
+
+    #[test]
+    fn every_longer_history_equals_it_from_scratch(turns in turns(), small: bool) {
+        let cache = PrefixCache::new(if small { 6_000 } else { 1 << 20 });
         let key = key(1);
         for n in 1..=turns.len() {
-            let text = format!("{}<|im_start|>assistant\n", turns[..n].concat());
-            let prompt = cache.tokenise(&tiny(), &key, &text);
-            let whole = tokens(&text);
-            prop_assert_eq!(&prompt.tokens, &whole);
-            prop_assert_eq!(prompt.borders.last(), Some(&(text.len(), whole.len() as u32)));
-            prop_assert_eq!(cache.names(&key, &prompt), key.chain(&[], &whole));
+            let text = format!("{}{ANSWER}", turns[..n].concat());
+            assert_equal(&read(&cache, &key, &text), &from_scratch(&key, &text));
         }
     }
 }
