@@ -36,7 +36,7 @@ pub(crate) async fn serve(node: Arc<Node>, prompt: Prompt, want: Want) -> Result
     served
 }
 
-async fn find_place(node: &Arc<Node>, prompt: Prompt, want: Want) -> Result<Served, Refusal> {
+async fn find_place(node: &Arc<Node>, mut prompt: Prompt, want: Want) -> Result<Served, Refusal> {
     // `nvext.target`, a debugging aid, leaves one node.
     let mut avoid = want.target.map_or_else(Vec::new, |target| node.all_but(&target));
     let mut bounced = None;
@@ -49,14 +49,17 @@ async fn find_place(node: &Arc<Node>, prompt: Prompt, want: Want) -> Result<Serv
         };
         let flight = node.placement.loads.placed(&placed, &prompt.prefix, node.clock.now());
         let target = placed.plan.prefill.node;
+        // The prompt of a long session is large: it is lent, not copied.
+        let request = ServeRequest { prompt, placed, bounced: bounced.is_some() };
         let started = if target == node.id {
-            run_here(node, &prompt, &placed).await
+            run_here(node, &request.prompt, &request.placed).await
         } else {
-            run_there(node, &prompt, &placed, bounced.is_some()).await
+            run_there(node, target, &request).await
         };
         let setback = match started {
             Ok(items) => {
                 flight.started(node.clock.now());
+                let placed = request.placed;
                 return Ok(Served {
                     items: relay(node.clone(), target, items),
                     serving_node: target.to_string(),
@@ -66,6 +69,7 @@ async fn find_place(node: &Arc<Node>, prompt: Prompt, want: Want) -> Result<Serv
             }
             Err(setback) => setback,
         };
+        prompt = request.prompt;
         match setback {
             Setback::Bounced => bounced = Some(target),
             Setback::Lost => {
@@ -119,12 +123,9 @@ async fn run_here(node: &Arc<Node>, prompt: &Prompt, placed: &Placed) -> Result<
 
 async fn run_there(
     node: &Arc<Node>,
-    prompt: &Prompt,
-    placed: &Placed,
-    bounced: bool,
+    target: NodeId,
+    request: &ServeRequest,
 ) -> Result<Items, Setback> {
-    let target = placed.plan.prefill.node;
-    let request = ServeRequest { prompt: prompt.clone(), placed: placed.clone(), bounced };
     let addresses = node.roster.addresses(&target);
     let mut answers = node.transfer.serve(target, &addresses, request).await.map_err(|error| {
         tracing::info!(peer = %target.short(), %error, "could not hand a request over");

@@ -23,6 +23,7 @@ use protocol::op::{FetchOp, Fetched};
 use protocol::wire::handshake::Hello;
 use protocol::wire::serve::{ServeAnswer, ServeRequest};
 use quinn::{Endpoint, TokioRuntime, TransportConfig};
+use std::borrow::Borrow;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -160,14 +161,14 @@ impl Transfer {
         &self,
         node: NodeId,
         addrs: &[SocketAddr],
-        request: ServeRequest,
+        request: impl Borrow<ServeRequest>,
     ) -> Result<mpsc::Receiver<ServeAnswer>, TransferError> {
         self.inner
             .paths
             .admit(&node, clock::now())
             .map_err(|left| TransferError::Quarantined { node, for_ms: left.as_millis() as u64 })?;
         let open = connections::open(&self.inner, node, Alpn::Serve, addrs).await?;
-        serve::ask(Arc::clone(&self.inner), open, node, &request).await
+        serve::ask(Arc::clone(&self.inner), open, node, request.borrow()).await
     }
 
     /// Fetches blocks of one member into slots of `pool`, until `deadline` (which stands for
