@@ -1,10 +1,49 @@
 //! `bench agents`: fresh nodes per arm, agents over HTTP, one report. `bench store`: the NVMe tier
-//! beside others.
+//! beside others. `bench frontend`: what a request costs a node.
 
-use crate::cli::{BenchAgents, BenchStore};
+use crate::cli::{BenchAgents, BenchFrontend, BenchStore};
 use crate::fault::Fault;
 use crate::print::print;
 use load::bench::{BenchOptions, bench_agents};
+use load::frontend::{FrontendOptions, bench_frontend};
+use serde::Serialize;
+use std::path::PathBuf;
+
+/// This program, to be started as a node.
+fn binary() -> Result<PathBuf, Fault> {
+    std::env::current_exe()
+        .map_err(|error| Fault::new(error, "the path of this program cannot be found"))
+}
+
+fn print_json(report: &impl Serialize) -> Result<(), Fault> {
+    let json = serde_json::to_string_pretty(report)
+        .map_err(|error| Fault::new(error, "this is a defect; please report it"))?;
+    print(json);
+    Ok(())
+}
+
+/// Measures the frontend and prints the report.
+pub(crate) async fn frontend(args: &BenchFrontend) -> Result<(), Fault> {
+    let profile = if cfg!(debug_assertions) { "development" } else { "release" };
+    let mut options = FrontendOptions::new(binary()?, profile);
+    if args.quick {
+        options = options.quick();
+    }
+    options.concurrency = args.concurrency.clone().unwrap_or(options.concurrency);
+    options.requests = args.requests.unwrap_or(options.requests);
+    options.history = args.history.clone().unwrap_or(options.history);
+    options.turns = args.turns.unwrap_or(options.turns);
+    options.memory_requests = args.memory_requests.unwrap_or(options.memory_requests);
+    options.abandoned = args.abandoned.unwrap_or(options.abandoned);
+    let report = bench_frontend(&options, |text| eprintln!("{text}"))
+        .await
+        .map_err(|error| Fault::new(error, "see the message and the nodes' logs"))?;
+    if args.json {
+        return print_json(&report);
+    }
+    print(report.table());
+    Ok(())
+}
 
 /// Runs the arms and prints the report.
 pub(crate) async fn agents(args: &BenchAgents) -> Result<(), Fault> {
@@ -13,8 +52,6 @@ pub(crate) async fn agents(args: &BenchAgents) -> Result<(), Fault> {
             Fault::usage(error.to_string(), "name policies as in --policy round-robin,kv")
         })?;
     }
-    let binary = std::env::current_exe()
-        .map_err(|error| Fault::new(error, "the path of this program cannot be found"))?;
     let options = BenchOptions {
         sessions: args.sessions.clone(),
         policies: args.policy.clone(),
@@ -22,18 +59,15 @@ pub(crate) async fn agents(args: &BenchAgents) -> Result<(), Fault> {
         model: args.model.clone(),
         turns: args.turns,
         seed: args.seed,
-        ..BenchOptions::new(binary)
+        ..BenchOptions::new(binary()?)
     };
     let report = bench_agents(&options, |text| eprintln!("{text}"))
         .await
         .map_err(|error| Fault::new(error, "see the message and the nodes' logs"))?;
     if args.json {
-        let json = serde_json::to_string_pretty(&report)
-            .map_err(|error| Fault::new(error, "this is a defect; please report it"))?;
-        print(json);
-    } else {
-        print(report.table());
+        return print_json(&report);
     }
+    print(report.table());
     Ok(())
 }
 
@@ -79,11 +113,8 @@ pub(crate) async fn store(args: BenchStore) -> Result<(), Fault> {
         )
     })?;
     if args.json {
-        let json = serde_json::to_string_pretty(&report)
-            .map_err(|error| Fault::new(error, "this is a defect; please report it"))?;
-        print(json);
-    } else {
-        print(report.table());
+        return print_json(&report);
     }
+    print(report.table());
     Ok(())
 }

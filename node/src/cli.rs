@@ -208,6 +208,40 @@ pub(crate) enum BenchCommand {
     Agents(BenchAgents),
     /// The NVMe tier beside fio and RocksDB BlobDB, in turns on one file system.
     Store(BenchStore),
+    /// What a request costs: CPU time and latency, local and with a hop, short and in long sessions.
+    Frontend(BenchFrontend),
+    /// A process that only reads requests and answers: what the frontend is measured beside.
+    #[command(hide = true)]
+    Echo,
+}
+
+/// Options of `bench frontend`.
+#[derive(Args, Debug)]
+pub(crate) struct BenchFrontend {
+    /// Short requests at once, one arm each.
+    #[arg(long, value_delimiter = ',', value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) concurrency: Option<Vec<u32>>,
+    /// Short requests of an arm.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    pub(crate) requests: Option<u64>,
+    /// Tokens of the sessions' histories, one session each.
+    #[arg(long, value_delimiter = ',', value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1_000..=200_000))]
+    pub(crate) history: Option<Vec<u32>>,
+    /// Measured turns of a session.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) turns: Option<u32>,
+    /// Requests after which the memory is looked at; 0 leaves that out.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(0..=100_000_000))]
+    pub(crate) memory_requests: Option<u64>,
+    /// Streams that are abandoned before it is looked at again.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(0..=10_000_000))]
+    pub(crate) abandoned: Option<u64>,
+    /// A rough look in seconds.
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Options of `bench store`.

@@ -21,6 +21,7 @@ use std::time::Duration;
 use tls::Certificate;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
 
 /// Connections that may wait to be accepted: a rack of agents comes back at once.
 const BACKLOG: u32 = 4096;
@@ -116,6 +117,24 @@ impl Listeners {
 fn spawn(node: &Arc<Node>, listener: TcpListener, router: Router, tls: Option<TlsAcceptor>) {
     let idle = Duration::from_secs(node.config.http.idle_s);
     node.tasks.spawn(serving::serve(listener, router, idle, tls, node.stop.clone()));
+}
+
+/// A process with the same HTTP stack and nothing behind it, on a free loopback port: takes bodies and
+/// answers with about as many bytes as a short answer has. Runs until it is killed.
+pub(crate) async fn echo() -> Result<(), Fault> {
+    const ANSWER: [u8; 512] = [b'x'; 512];
+    const BODY_MAX: usize = 32 << 20;
+    let listener = bind(SocketAddr::from(([127, 0, 0, 1], 0)))?;
+    let address = listener.local_addr().map_err(|e| Fault::new(e, "the listener was lost"))?;
+    let take = async |body: axum::body::Body| match axum::body::to_bytes(body, BODY_MAX).await {
+        Ok(_) => ANSWER.into_response(),
+        Err(_) => StatusCode::PAYLOAD_TOO_LARGE.into_response(),
+    };
+    let router = Router::new().fallback(take);
+    crate::print::print(format!("ready http://{address}"));
+    let idle = Duration::from_secs(600);
+    serving::serve(listener, router, idle, None, CancellationToken::new()).await;
+    Ok(())
 }
 
 /// A listener on loopback answers callers that name this machine. A page in a browser that

@@ -41,6 +41,12 @@ use cli::{BenchCommand, Cli, Command, RouteCommand};
 use fault::Fault;
 use std::process::ExitCode;
 
+/// A request makes and drops some hundred small values on several threads, and a long session buffers
+/// of its history's size: the system's allocator takes a sixth of the CPU time for these, and gives
+/// large ones back to the system each time.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -94,6 +100,8 @@ async fn run(command: Command) -> Result<(), Fault> {
         Command::WhyMiss(args) => client::why_miss(args).await,
         Command::Bench { command: BenchCommand::Agents(args) } => bench::agents(&args).await,
         Command::Bench { command: BenchCommand::Store(args) } => bench::store(args).await,
+        Command::Bench { command: BenchCommand::Frontend(args) } => bench::frontend(&args).await,
+        Command::Bench { command: BenchCommand::Echo } => http::echo().await,
         Command::Sim(args) => sim::simulate(&args),
     }
 }

@@ -9,7 +9,7 @@
 //! Everything but the model's answers follows from the seed. This module does no I/O: see
 //! [`crate::drive`] for who calls the nodes.
 
-mod words;
+pub(crate) mod words;
 
 use crate::client::{Dialect, Outcome};
 use crate::talk::{Conversation, Message, Preamble, Tool, ToolCall};

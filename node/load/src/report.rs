@@ -124,7 +124,7 @@ impl Recorder {
 
 /// Times in microseconds.
 #[derive(Debug)]
-struct Times(Option<Histogram<u64>>);
+pub(crate) struct Times(Option<Histogram<u64>>);
 
 impl Default for Times {
     fn default() -> Self {
@@ -133,14 +133,21 @@ impl Default for Times {
 }
 
 impl Times {
-    fn add(&mut self, time: Duration) {
+    pub(crate) fn add(&mut self, time: Duration) {
         if let Some(histogram) = &mut self.0 {
             // The histogram grows by itself; an error would need a time of centuries.
             let _ = histogram.record(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
         }
     }
 
-    fn percentiles(&self) -> Percentiles {
+    pub(crate) fn merge(&mut self, other: &Self) {
+        if let (Some(histogram), Some(other)) = (&mut self.0, &other.0) {
+            // As above.
+            let _ = histogram.add(other);
+        }
+    }
+
+    pub(crate) fn percentiles(&self) -> Percentiles {
         let histogram = self.0.as_ref().filter(|histogram| !histogram.is_empty());
         let at = |quantile: f64| {
             histogram.map(|h| rounded(h.value_at_quantile(quantile) as f64 / 1000.0, 3))

@@ -14,6 +14,7 @@ mod prompts;
 mod stream;
 
 mod configuration;
+mod cost;
 mod crashes;
 mod deaths;
 mod departures;
