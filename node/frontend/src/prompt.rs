@@ -65,7 +65,7 @@ pub(crate) fn tokens(
     client: &Client,
 ) -> Result<Vec<Token>, ApiError> {
     let read = read(ask, served, key, cache, client, |_| Ok(()))?;
-    Ok(read.tokenised.tokens)
+    Ok(read.tokenised.tokens.clone())
 }
 
 /// The text of a conversation, with or without the beginning of an answer.
