@@ -96,13 +96,18 @@ impl Run {
         let ticket = self.ticket.clone();
         let (grant, guard) = lease(&self.node, prompt, &self.placed, ticket).await?;
         let lease = grant.lease;
-        self.node.board.engine(engine).ok_or(Refusal::Gone)?.submit(Job {
+        let engine = self.node.board.engine(engine).ok_or(Refusal::Gone)?;
+        if prompt.constraint.is_some() && !engine.constrains() {
+            tracing::debug!(request = %prompt.id, "the script is taken for what was demanded");
+        }
+        engine.submit(Job {
             request: prompt.id,
             grant,
             prompt: prompt.tokens.clone(),
             resumed,
             sampling: prompt.sampling,
             limits: prompt.limits.clone(),
+            constraint: prompt.constraint.clone(),
             priority: prompt.hints.priority,
             arrived: self.arrived,
             serving_node: self.node.id,

@@ -1,6 +1,7 @@
 //! A request as the cluster sees it, and what comes back: tokens in, tokens out.
 
 use crate::block::Claim;
+use crate::constraint::Constraint;
 use crate::hash::{ClientSalt, PrefixHash, Token};
 use crate::id::{NodeId, RequestId, SessionId, TenantId};
 use crate::time::Span;
@@ -27,6 +28,8 @@ pub struct Prompt {
     pub sampling: Sampling,
     /// When to stop.
     pub limits: Limits,
+    /// What the answer must look like. An engine that cannot enforce it refuses the prompt.
+    pub constraint: Option<Constraint>,
     /// What the agent tells about itself. Hints never change tokens.
     pub hints: Hints,
 }

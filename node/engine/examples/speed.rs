@@ -35,6 +35,7 @@ fn submit(engine: &Embedded, first_slot: u32, prompt: usize, answer: u32) -> Rec
         resumed: 0,
         sampling: Sampling::GREEDY,
         limits: Limits { max_tokens: answer, stop_tokens: vec![] },
+        constraint: None,
         priority: 0,
         arrived: Instant::now(),
         serving_node: NodeId([0; 32]),

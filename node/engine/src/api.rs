@@ -1,5 +1,6 @@
 //! What every engine offers.
 
+use protocol::constraint::Constraint;
 use protocol::hash::Token;
 use protocol::id::{NodeId, RequestId};
 use protocol::op::{EngineOp, EngineSpec, Grant};
@@ -20,6 +21,11 @@ pub trait Engine: Send + Sync + 'static {
     /// Takes an operation of the block manager; never blocks. Operations that arrive before the
     /// job of their lease are kept for it. A dead engine drops them: its pool is lost.
     fn perform(&self, op: EngineOp);
+
+    /// Whether answers are held to the constraint of their job. `false` only of an engine that
+    /// computes nothing: what its script says is taken for what the author of the script wants.
+    /// Any other engine that cannot enforce a constraint refuses the job.
+    fn constrains(&self) -> bool;
 
     /// How it is now.
     fn health(&self) -> Health;
@@ -50,13 +56,15 @@ pub struct Job {
     pub grant: Grant,
     /// The whole prompt; at least one token.
     pub prompt: Vec<Token>,
-    /// Tokens at the prompt's end that earlier runs of the same request answered. Says nothing to an
-    /// engine that computes; one that plays a script goes on after them.
+    /// Tokens at the prompt's end that earlier runs of the same request answered. An engine that
+    /// plays a script goes on after them, and so does the grammar of a constrained answer.
     pub resumed: u32,
     /// How to choose tokens.
     pub sampling: Sampling,
     /// When to stop.
     pub limits: Limits,
+    /// What the answer must look like; the last `resumed` tokens of the prompt are its beginning.
+    pub constraint: Option<Constraint>,
     /// Higher goes sooner.
     pub priority: i32,
     /// When the request reached this node; earlier goes sooner among equal priorities.

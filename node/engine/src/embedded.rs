@@ -2,6 +2,7 @@
 
 use crate::api::{Engine, EngineError, Health, Job};
 use crate::decoder;
+use crate::guided::Helpers;
 use crate::inbox::Inbox;
 use crate::math::parallel::Threads;
 use crate::pool::{BLOCK, BlockShape, storage_namespace};
@@ -119,11 +120,12 @@ impl Embedded {
         });
         let shape = BlockShape::of(model.config());
         let (inbox, pulse) = (Arc::clone(&engine.inbox), Arc::clone(&engine.pulse));
+        let helpers = Helpers::start(model.grammars(), config.threads.min(4), inbox)?;
         std::thread::Builder::new().name(format!("engine-{}", config.engine.0)).spawn(
             move || {
                 let pool = crate::pool::KvPool::new(shape, slots);
                 let schedule = Schedule::new(config.max_batch, config.prefill_chunk);
-                let mut worker = Worker::new(decoder, pool, dram, schedule, inbox, pulse, events);
+                let mut worker = Worker::new(decoder, pool, dram, schedule, helpers, pulse, events);
                 worker.set_limits(context, config.epoch);
                 worker.run_to_end(config.prefill_chunk);
             },
@@ -144,6 +146,10 @@ impl Engine for Embedded {
 
     fn perform(&self, op: EngineOp) {
         self.inbox.perform(op);
+    }
+
+    fn constrains(&self) -> bool {
+        true
     }
 
     fn health(&self) -> Health {

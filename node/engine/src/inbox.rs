@@ -53,6 +53,8 @@ struct State {
     commands: VecDeque<Command>,
     /// Jobs here or waiting in the engine.
     jobs: usize,
+    /// Something happened beside the engine's thread.
+    roused: bool,
     /// Set when the engine's owner left, or the engine died.
     closed: bool,
 }
@@ -97,6 +99,12 @@ impl Inbox {
         }
     }
 
+    /// Ends a wait: something happened beside the engine's thread.
+    pub(crate) fn rouse(&self) {
+        self.lock().roused = true;
+        self.filled.notify_one();
+    }
+
     /// Tells that a job left the engine's waiting room.
     pub(crate) fn job_left(&self) {
         let mut state = self.lock();
@@ -113,13 +121,14 @@ impl Inbox {
     pub(crate) fn take(&self, into: &mut VecDeque<Command>) -> bool {
         let mut state = self.lock();
         into.append(&mut state.commands);
+        state.roused = false;
         !state.closed
     }
 
-    /// Waits until something is here, or `until`.
+    /// Waits until something is here or happened, or `until`.
     pub(crate) fn wait(&self, until: Option<Instant>) {
         let mut state = self.lock();
-        while state.commands.is_empty() && !state.closed {
+        while state.commands.is_empty() && !state.closed && !state.roused {
             let Some(until) = until else {
                 state = self.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
                 continue;

@@ -9,7 +9,8 @@
 //! Invariants: a sequence's logits have equal bits however its prompt is cut into chunks, whatever
 //! runs beside it, and whether its blocks were computed, reused or imported; a shared slot is never
 //! written; a job's guard is dropped exactly when no more write to its slots can land; every job's
-//! channel ends with one `Finished` or `Failed`, unless its reader left.
+//! channel ends with one `Finished` or `Failed`, unless its reader left; a constrained answer that
+//! ends by itself is of its form.
 
 // Does I/O: it owns a thread and reads the clock. Shapes are checked when a model is loaded and
 // when a job is taken, so the numeric loops index.
@@ -19,6 +20,7 @@ mod api;
 mod decoder;
 mod early;
 mod embedded;
+mod guided;
 mod inbox;
 mod math;
 mod meter;

@@ -184,6 +184,11 @@ impl Engine for MockEngine {
         self.inbox.perform(op);
     }
 
+    /// Scripts and patterns are played as they are.
+    fn constrains(&self) -> bool {
+        false
+    }
+
     fn health(&self) -> Health {
         self.pulse.health(Instant::now())
     }

@@ -4,6 +4,7 @@
 mod tests;
 
 use crate::math::vector::exp;
+use model::Mask;
 use protocol::hash::Token;
 use protocol::prompt::Sampling;
 use rand_chacha::ChaCha8Rng;
@@ -35,6 +36,35 @@ pub(crate) fn choose(logits: &[f32], sampling: &Sampling, position: usize) -> To
     kept.sort_unstable_by_key(|(id, _)| *id);
     let share = uniform(sampling.seed, position as u64);
     Token(draw(&kept, share).unwrap_or(best) as u32)
+}
+
+/// As [`choose`], among the tokens that `mask` allows, and among `ends` where the answer may end.
+/// `None` when there are none.
+pub(crate) fn choose_within(
+    logits: &[f32],
+    mask: &Mask,
+    ends: &[Token],
+    sampling: &Sampling,
+    position: usize,
+) -> Option<Token> {
+    let mut allowed = vec![f32::NEG_INFINITY; logits.len()];
+    let mut first = None;
+    let mut allow = |token: Token| {
+        let id = token.0 as usize;
+        if let (Some(place), Some(logit)) = (allowed.get_mut(id), logits.get(id)) {
+            *place = *logit;
+            first = first.or(Some(token));
+        }
+    };
+    mask.for_each(&mut allow);
+    if mask.may_end() {
+        ends.iter().copied().for_each(allow);
+    }
+    let first = first?;
+    let chosen = choose(&allowed, sampling, position);
+    let fine = mask.allows(chosen) || mask.may_end() && ends.contains(&chosen);
+    // Only where no allowed logit is a finite number.
+    Some(if fine { chosen } else { first })
 }
 
 fn argmax(logits: &[f32]) -> usize {

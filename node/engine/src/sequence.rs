@@ -4,14 +4,17 @@
 mod tests;
 
 use crate::api::Job;
+use crate::guided::{Guided, Helpers, Next};
 use crate::outlet::Outlet;
 use crate::pool::BLOCK;
 use protocol::block::SlotRef;
+use protocol::constraint::Constraint;
 use protocol::hash::Token;
 use protocol::id::{NodeId, RequestId};
 use protocol::op::{Arriving, ArrivingFrom, Grant, LeaseId};
 use protocol::prompt::{Limits, PromptSources, Sampling};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Most blocks asked for at once.
@@ -51,6 +54,8 @@ enum Room {
 pub(crate) enum Pause {
     /// Its reader is slow.
     Reader,
+    /// Its grammar is worked on.
+    Grammar,
     /// The block it needs next is on its way.
     Block,
     /// It needs a slot and waits for an answer.
@@ -86,6 +91,13 @@ pub(crate) struct Sequence {
     /// Most tokens, prompt and answer together.
     most: usize,
     pub(crate) last_token: Option<Instant>,
+    /// Tokens at the prompt's end that were answered before.
+    resumed: usize,
+    /// What the answer must look like, until its grammar is begun.
+    constraint: Option<Constraint>,
+    guided: Option<Guided>,
+    /// Logits that wait for the grammar to say which tokens are allowed.
+    held: Option<Vec<f32>>,
     /// Field order: the guard goes last, after everything that could still want its slots.
     _guard: Box<dyn Send>,
 }
@@ -133,6 +145,10 @@ impl Sequence {
             queued: Duration::ZERO,
             most: context.min(prompt.saturating_add(answer)),
             last_token: None,
+            resumed: job.resumed as usize,
+            constraint: job.constraint,
+            guided: None,
+            held: None,
             _guard: job.guard,
         }
     }
@@ -172,6 +188,9 @@ impl Sequence {
     pub(crate) fn pause(&mut self, now: Instant) -> Option<Pause> {
         if !self.outlet.flush() {
             return Some(Pause::Reader);
+        }
+        if self.held.is_some() {
+            return Some(Pause::Grammar);
         }
         if self.is_prefilling() {
             let block = self.first_needed() / BLOCK;
@@ -249,6 +268,33 @@ impl Sequence {
         !self.is_present(position as usize / BLOCK)
     }
 
+    /// Begins the work on its grammar, if it has one.
+    pub(crate) fn begin_grammar(&mut self, helpers: &Arc<Helpers>) {
+        if let Some(constraint) = self.constraint.take() {
+            let answered = self.tokens.split_at(self.prompt.saturating_sub(self.resumed)).1;
+            self.guided = Some(Guided::begin(helpers, constraint, answered.to_vec()));
+        }
+    }
+
+    /// What its grammar says about the next token; `None` without a grammar.
+    pub(crate) fn grammar(&self) -> Option<Next> {
+        self.guided.as_ref().map(Guided::next)
+    }
+
+    /// Keeps logits until the grammar has its say.
+    pub(crate) fn hold(&mut self, logits: &[f32]) {
+        self.held = Some(logits.to_vec());
+    }
+
+    /// The logits kept, once the grammar has its say, and what it says.
+    pub(crate) fn held(&mut self) -> Option<(Vec<f32>, Next)> {
+        self.held.as_ref()?;
+        match self.grammar()? {
+            Next::Later => None,
+            next => Some((self.held.take()?, next)),
+        }
+    }
+
     /// Ends it: gives up the slots, and leaves the way out for what is pending there.
     pub(crate) fn end(self) -> Outlet {
         self.outlet
@@ -270,9 +316,10 @@ impl Sequence {
         full
     }
 
-    /// Adds a generated token.
-    pub(crate) fn push(&mut self, token: Token) {
+    /// Adds a generated token; whether its grammar allows nothing after it.
+    pub(crate) fn push(&mut self, token: Token) -> bool {
         self.tokens.push(token);
+        self.guided.as_ref().is_some_and(|guided| guided.accept(token))
     }
 
     /// The engine slot that an import of `block` may be written to: the block is this sequence's,

@@ -1,5 +1,6 @@
 //! The engine's thread: takes what came in, runs one step, tells what happened; again.
 
+mod choice;
 mod copy;
 mod load;
 mod pulse;
@@ -9,13 +10,14 @@ pub(crate) use pulse::Pulse;
 
 use crate::decoder::{Decoder, Scratch, Slice};
 use crate::early::Early;
+use crate::guided::Helpers;
 use crate::inbox::{Command, Inbox};
 use crate::meter::{Meter, Step};
 use crate::outlet::Outlet;
 use crate::pool::KvPool;
-use crate::sampler;
 use crate::schedule::{Part, Plan, Schedule};
 use crate::sequence::Sequence;
+use choice::{Choice, End, choice, stopped};
 use kernels::Pool;
 use load::Reporter;
 use protocol::block::SlotRef;
@@ -40,6 +42,7 @@ pub(crate) struct Worker {
     dram: Arc<Pool>,
     schedule: Schedule,
     inbox: Arc<Inbox>,
+    helpers: Arc<Helpers>,
     pulse: Arc<Pulse>,
     events: Sender<EngineEvent>,
     early: Early,
@@ -67,7 +70,7 @@ impl Worker {
         pool: KvPool,
         dram: Arc<Pool>,
         schedule: Schedule,
-        inbox: Arc<Inbox>,
+        helpers: Arc<Helpers>,
         pulse: Arc<Pulse>,
         events: Sender<EngineEvent>,
     ) -> Self {
@@ -76,7 +79,8 @@ impl Worker {
             pool,
             dram,
             schedule,
-            inbox,
+            inbox: Arc::clone(helpers.inbox()),
+            helpers,
             pulse,
             events,
             early: Early::default(),
@@ -130,6 +134,10 @@ impl Worker {
             for _ in 0..self.schedule.admit(now) {
                 self.inbox.job_left();
             }
+            for sequence in self.schedule.running_mut() {
+                sequence.begin_grammar(&self.helpers);
+            }
+            self.choose_held(now);
             self.ask_for_room(now);
             match self.schedule.plan(now) {
                 Plan::Step(parts) => {
@@ -257,31 +265,25 @@ impl Worker {
         let rows = Rows::of(parts, self.schedule.running());
         let slices = rows.slices(parts, self.schedule.running());
         let logits = self.decoder.forward(&mut self.pool, &slices, &mut self.scratch);
-        let wanted = slices.iter().map(|slice| slice.logits);
+        let wanted: Vec<bool> = slices.iter().map(|slice| slice.logits).collect();
         let mut chosen = logits.chunks_exact(self.decoder.vocab());
-        let running = self.schedule.running();
-        let tokens: Vec<Option<Token>> = parts
+        let running = self.schedule.running_mut();
+        let choices: Vec<Choice> = parts
             .iter()
             .zip(wanted)
             .map(|(part, wanted)| {
-                let logits = if wanted { chosen.next()? } else { return None };
-                let sequence = running.get(part.sequence)?;
-                Some(sampler::choose(logits, &sequence.sampling, sequence.len()))
+                let logits = if wanted { chosen.next() } else { None };
+                match (running.get_mut(part.sequence), logits) {
+                    (Some(sequence), Some(logits)) => choice(sequence, logits),
+                    _ => Choice::None,
+                }
             })
             .collect();
         let now = Instant::now();
         self.meter.step(rows.measured(now.saturating_duration_since(begun)));
-        let mut finished = Vec::new();
-        for (part, token) in parts.iter().zip(tokens) {
-            self.seal(part);
-            if let Some((reason, hidden)) = token.and_then(|token| self.deliver(part, token, now)) {
-                finished.push((part.sequence, reason, hidden));
-            }
-        }
-        // From the back, so that the indexes before stay right.
-        for (index, reason, hidden) in finished.into_iter().rev() {
-            self.finish(index, reason, hidden);
-        }
+        parts.iter().for_each(|part| self.seal(part));
+        let choices = parts.iter().map(|part| part.sequence).zip(choices).collect();
+        self.carry_out(choices, now);
     }
 
     /// Tells the blocks that a part filled.
@@ -294,10 +296,9 @@ impl Worker {
         }
     }
 
-    /// Hands a new token to the sequence and its reader; tells whether that was the last, and how
-    /// many tokens were generated but not shown.
-    fn deliver(&mut self, part: &Part, token: Token, now: Instant) -> Option<(FinishReason, u32)> {
-        let sequence = self.schedule.running_mut().get_mut(part.sequence)?;
+    /// Notes that a token came, and says so when it is the first.
+    fn started(&mut self, index: usize, now: Instant) -> Option<&mut Sequence> {
+        let sequence = self.schedule.running_mut().get_mut(index)?;
         match sequence.last_token.replace(now) {
             Some(before) => self.meter.interval(now.saturating_duration_since(before)),
             None => sequence.outlet.send(StreamItem::Started(Started {
@@ -306,17 +307,26 @@ impl Worker {
                 queued: Span(u64::try_from(sequence.queued.as_nanos()).unwrap_or(u64::MAX)),
             })),
         }
+        Some(sequence)
+    }
+
+    /// Hands a new token to the sequence and its reader; tells whether that was the last.
+    fn deliver(&mut self, index: usize, token: Token, now: Instant) -> Option<End> {
+        let sequence = self.started(index, now)?;
         if sequence.limits.stop_tokens.contains(&token) {
-            return Some((FinishReason::Stop(token), 1));
+            return Some(Ok((FinishReason::Stop(token), 1)));
         }
-        sequence.push(token);
+        let over = sequence.push(token);
         sequence.outlet.send(StreamItem::Tokens(vec![token]));
+        if over {
+            return Some(Ok(stopped(sequence)));
+        }
         if !sequence.is_full() {
             return None;
         }
         match sequence.generated() >= sequence.limits.max_tokens as usize {
-            true => Some((FinishReason::Length, 0)),
-            false => Some((FinishReason::ContextFull, 0)),
+            true => Some(Ok((FinishReason::Length, 0))),
+            false => Some(Ok((FinishReason::ContextFull, 0))),
         }
     }
 

@@ -4,6 +4,7 @@ use crate::content::CacheControl;
 use crate::error::ApiError;
 use crate::nvext::NvExt;
 use crate::nvext::outcome::Verdict;
+use crate::text_format::{Strict, TextFormat};
 use protocol::hash::Token;
 use protocol::time::Span;
 use serde_json::{Map, Value, json};
@@ -22,6 +23,10 @@ pub(crate) struct Ask {
     /// Tools in the shape chat templates read.
     pub(crate) tools: Arc<[Value]>,
     pub(crate) tool_choice: ToolChoice,
+    /// The tools whose arguments must be exactly of their schema when a call is demanded.
+    pub(crate) strict: Vec<Strict>,
+    /// The form that the answer's text must have.
+    pub(crate) format: Option<TextFormat>,
     /// Whether one answer may hold several calls.
     pub(crate) parallel_calls: bool,
     /// Upper bound of new tokens.

@@ -16,6 +16,7 @@ mod ask;
 mod chat;
 mod cluster;
 mod completions;
+mod constraint;
 mod content;
 mod error;
 mod explain;
@@ -37,6 +38,7 @@ mod stop;
 mod stream;
 #[cfg(test)]
 mod testing;
+mod text_format;
 mod tokenize;
 mod tools;
 

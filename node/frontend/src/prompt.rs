@@ -11,6 +11,7 @@ pub(crate) mod session;
 
 use crate::ask::{Ask, Raw, SamplingAsk, ToolChoice};
 use crate::cluster::ServedModel;
+use crate::constraint;
 use crate::error::ApiError;
 use crate::markup::{Opening, scan};
 use crate::nvext::outcome::Outcome;
@@ -132,6 +133,7 @@ pub(crate) fn prepare(
     let length = fits(served, tokenised.tokens.len())?;
     let room = served.context - length;
     let asked = ask.max_tokens.unwrap_or(u32::MAX);
+    let constraint = constraint::of(ask, shown_tools(ask), served, &tokenised.text, &opening);
     let shape = Shape {
         prompt_tokens: length,
         format: served.format,
@@ -157,6 +159,7 @@ pub(crate) fn prepare(
         salt: ask.nvext.cache_salt.as_deref().map(ClientSalt::of),
         sampling: sampling(&ask.sampling, who.seed),
         limits: Limits { max_tokens: limit, stop_tokens: served.model.stop_tokens().to_vec() },
+        constraint,
         hints,
     };
     Ok(Prepared { prompt, shape, outcomes })
@@ -176,6 +179,7 @@ pub(crate) fn history(
     let tokenised = cache.read(&served.model, key, text, |_| Ok(()))?;
     prepared.prompt.prefix.clone_from(&tokenised.names);
     prepared.prompt.tokens.clone_from(&tokenised.tokens);
+    prepared.prompt.constraint = None;
     Ok(prepared.prompt)
 }
 
@@ -222,7 +226,7 @@ fn render(ask: &Ask, served: &ServedModel) -> Result<Rendered, ApiError> {
             return Ok(Rendered { text, opening: Opening::Free });
         }
     };
-    // A call is demanded: the prompt begins it, so that nothing else can come.
+    // A call is demanded: the prompt begins it, and the constraint is how it goes on.
     if let Some(close) = thinking {
         text.push_str(&format!("\n{close}\n\n"));
     }

@@ -12,6 +12,7 @@ use crate::ahead::{self, Ahead, Said};
 use crate::answer::{Answer, Next, Untold};
 use crate::ask::Ask;
 use crate::cluster::{Cluster, ServedModel, Want};
+use crate::constraint;
 use crate::error::{ApiError, Dialect, Kind};
 use crate::keeper::{self, Keeper, Remembered};
 use crate::keys::{Keys, Tenant};
@@ -74,6 +75,9 @@ const REMEMBERED: usize = 32 << 20;
 /// Bodies up to this many bytes are prepared on the spot; larger ones leave the async threads.
 const SMALL_BODY: usize = 16 << 10;
 
+/// Longest wait for a place to compile a schema, and longest time to compile it.
+const COMPILE_MAX: Duration = Duration::from_secs(3);
+
 /// What all handlers share.
 struct App {
     cluster: Arc<dyn Cluster>,
@@ -86,6 +90,8 @@ struct App {
     ahead: Arc<Semaphore>,
     /// How many large prompts are prepared at once.
     preparing: Arc<Semaphore>,
+    /// How many constraints are compiled at once.
+    compiling: Arc<Semaphore>,
 }
 
 /// The HTTP surface of a node: everything but `/metrics` and `/admin`. All of `/v1`, and what works
@@ -102,6 +108,7 @@ pub fn router(cluster: Arc<dyn Cluster>, keys: Arc<Keys>, limits: Limits) -> axu
         misses: Misses::new(),
         ahead: Arc::new(Semaphore::new(ahead::AT_ONCE)),
         preparing: Arc::new(Semaphore::new(cores)),
+        compiling: Arc::new(Semaphore::new((cores / 2).max(1))),
     };
     let add = |router: axum::Router<Arc<App>>, (path, methods)| router.route(path, methods);
     routes()
@@ -301,7 +308,7 @@ impl App {
         };
         let app = self.clone();
         let priority = tenant.priority;
-        let ready = self
+        let mut ready = self
             .prepared(body.len(), move |client| {
                 let (mut ask, style) = endpoint.read(&body, || app.seal(&who.tenant), recalled)?;
                 ask.nvext.hints.default_priority(priority);
@@ -310,6 +317,7 @@ impl App {
                 Ok(Ready { ask, style, served, key, prepared })
             })
             .await?;
+        self.settle(&mut ready).await?;
         tenant.charge(ready.prepared.shape.prompt_tokens)?;
         tracing::debug!(
             request = %id,
@@ -319,6 +327,36 @@ impl App {
             "serving"
         );
         self.answer(id, ready, keeper, arrived).await
+    }
+
+    /// Makes sure that the answer's constraint can be enforced, before anything is placed. A hostile
+    /// schema cannot be interrupted, but it holds a place among few until it is done with, and is
+    /// known from then on.
+    async fn settle(&self, ready: &mut Ready) -> Result<(), ApiError> {
+        let Some(constraint) = ready.prepared.prompt.constraint.take() else { return Ok(()) };
+        let grammars = ready.served.model.grammars();
+        if matches!(grammars.known(&constraint), Some(Ok(_))) {
+            ready.prepared.prompt.constraint = Some(constraint);
+            return Ok(());
+        }
+        let at = constraint::field(&ready.ask).to_owned();
+        let slow = ApiError::field(&at, "takes too long to compile");
+        let busy = || ApiError {
+            retry_after: Some(COMPILE_MAX.as_secs()),
+            ..ApiError::new(Kind::Busy, "too many schemas are being compiled")
+        };
+        let place = self.compiling.clone().acquire_owned();
+        let place = tokio::time::timeout(COMPILE_MAX, place).await;
+        let Ok(Ok(place)) = place else { return Err(busy()) };
+        let strict = ready.ask.strict.clone();
+        let work = tokio::task::spawn_blocking(move || {
+            let _place = place;
+            constraint::settle(constraint, &at, &strict, &grammars)
+        });
+        let settled = tokio::time::timeout(COMPILE_MAX, work).await.map_err(|_| slow)?;
+        let failed = |_| ApiError::new(Kind::Failed, "compiling the schema failed unexpectedly");
+        ready.prepared.prompt.constraint = Some(settled.map_err(failed)??);
+        Ok(())
     }
 
     async fn answer(

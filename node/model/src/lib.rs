@@ -13,6 +13,7 @@ mod error;
 mod fields;
 mod folder;
 mod gguf;
+mod grammar;
 mod model;
 mod template;
 mod tokenizer;
@@ -20,6 +21,7 @@ mod weights;
 
 pub use config::{Arch, ModelConfig, RopeScaling};
 pub use error::ModelError;
+pub use grammar::{Grammar, GrammarError, Grammars, Guide, Mask, SCHEMA_DEPTH_MAX};
 pub use model::{Model, OpenOptions};
 pub use template::{ChatTemplate, Date, RenderRequest, TOOL_CALL, TOOL_RESPONSE, TemplateError};
 pub use tokenizer::{DecodeStream, Tokenizer};

@@ -9,6 +9,7 @@ use crate::config::{self, FromTensors, ModelConfig};
 use crate::fields::Fields;
 use crate::folder::{Folder, not_a_model};
 use crate::gguf::{Header, TensorInfo, Value};
+use crate::grammar::Grammars;
 use crate::template::{ChatTemplate, Date};
 use crate::tokenizer::{self, Tokenizer};
 use crate::weights::{self, Opened, Weights};
@@ -16,6 +17,7 @@ use candle_core::quantized::GgmlDType;
 use protocol::hash::{HASH_VERSION, RoutingNamespace, Token};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// What opening a model cannot find in its files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -35,6 +37,7 @@ pub struct Model {
     template: ChatTemplate,
     weights: Weights,
     routing: RoutingNamespace,
+    grammars: Arc<Grammars>,
 }
 
 /// What both file formats come to.
@@ -112,6 +115,11 @@ impl Model {
     /// The weights.
     pub fn weights(&self) -> &Weights {
         &self.weights
+    }
+
+    /// The compiler of constraints on its answers.
+    pub fn grammars(&self) -> Arc<Grammars> {
+        Arc::clone(&self.grammars)
     }
 
     /// What must be equal for equal names of prefixes: digests of weights and tokenizer.
@@ -222,6 +230,7 @@ impl Parts {
             hash_version: HASH_VERSION,
         };
         Ok(Model {
+            grammars: Arc::new(Grammars::new(self.tokenizer.clone(), stop_tokens.clone())),
             name,
             config: self.config,
             tokenizer: self.tokenizer,

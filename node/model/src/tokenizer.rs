@@ -126,6 +126,18 @@ impl Tokenizer {
         self.inner.upstream.id_to_token(token.0)
     }
 
+    /// The bytes that the token stands for in the middle of a text; empty for unknown ids. `None`
+    /// for vocabularies whose tokens stand for no bytes of their own.
+    pub(crate) fn bytes(&self, token: Token) -> Option<Vec<u8>> {
+        match &self.inner.table {
+            Some(table) => Some(table.get(token.0).to_vec()),
+            None if bytes::falls_back(&self.inner.upstream) => {
+                Some(bytes::fallback(&self.spelling(token).unwrap_or_default()))
+            }
+            None => None,
+        }
+    }
+
     /// Whether the token is a control token, which decoding leaves out.
     pub fn is_special(&self, token: Token) -> bool {
         self.inner.special.get(token.0 as usize).copied().unwrap_or(false)

@@ -128,6 +128,7 @@ impl World {
             salt: None,
             sampling: Sampling { temperature: 1.0, seed: dice.below(3), ..Sampling::GREEDY },
             limits: Limits { max_tokens: question.max_tokens, stop_tokens: Vec::new() },
+            constraint: None,
             hints: Hints {
                 priority,
                 osl: Some(question.max_tokens),

@@ -15,6 +15,7 @@ fn prompt(id: u128, priority: i32) -> Prompt {
         salt: None,
         sampling: Sampling::GREEDY,
         limits: Limits { max_tokens: 1, stop_tokens: vec![] },
+        constraint: None,
         hints: Hints { priority, ..Hints::default() },
     }
 }

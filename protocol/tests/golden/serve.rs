@@ -3,6 +3,7 @@
 use crate::cases::{Case, numbered, value};
 use crate::values::{ann, bob, claim, load, prefix, target};
 use protocol::block::BlockClass;
+use protocol::constraint::{CallShape, Callable, Calls, Constraint, Form, Lead, Schema, TextForm};
 use protocol::hash::{ClientSalt, Token};
 use protocol::id::{RequestId, SessionId, TenantId};
 use protocol::plan::{Estimate, Placed, Plan, Source};
@@ -15,6 +16,29 @@ use protocol::wire::serve::{ServeAnswer, ServeRequest};
 
 fn tokens(from: u32, n: u32) -> Vec<Token> {
     (from..from + n).map(Token).collect()
+}
+
+fn schema() -> Schema {
+    Schema { text: r#"{"type":"object"}"#.into(), exact: true }
+}
+
+fn calls() -> Calls {
+    let shape = CallShape {
+        open: "<tool_call>\n{\"name\": ".into(),
+        arguments: ", \"arguments\": ".into(),
+        close: "}\n</tool_call>".into(),
+        between: "\n".into(),
+    };
+    let tools = vec![
+        Callable { name: "search".into(), parameters: Some(schema()) },
+        Callable { name: "stop".into(), parameters: None },
+    ];
+    Calls { shape, begun: "<tool_call>\n{\"name\":".into(), tools, parallel: true }
+}
+
+fn constraint() -> Constraint {
+    let lead = Lead::Maybe { opens: "<think>".into(), closes: "</think>".into() };
+    Constraint { lead, form: Form::TextOrCalls(TextForm::JsonSchema(schema()), calls()) }
 }
 
 /// Everything that can be said in a request is said.
@@ -30,6 +54,7 @@ fn full_prompt() -> Prompt {
         salt: Some(ClientSalt::of("mine")),
         sampling: Sampling { temperature: 0.7, top_p: 0.9, top_k: 40, min_p: 0.05, seed: 42 },
         limits: Limits { max_tokens: 256, stop_tokens: tokens(2, 1) },
+        constraint: Some(constraint()),
         hints: Hints {
             priority: -5,
             strict_priority: 1,
@@ -58,6 +83,7 @@ fn plain_prompt() -> Prompt {
         salt: None,
         sampling: Sampling::GREEDY,
         limits: Limits { max_tokens: 1, stop_tokens: Vec::new() },
+        constraint: None,
         hints: Hints::default(),
         ..full_prompt()
     }
@@ -141,6 +167,27 @@ pub(crate) fn cases() -> Vec<Case> {
             ("gone", Refusal::Gone),
             ("failed", Refusal::Failed("the engine stopped".into())),
         ],
+    ));
+    cases.extend(numbered(
+        "constraint-lead",
+        vec![
+            ("none", Lead::None),
+            ("through", Lead::Through("</think>".into())),
+            ("maybe", constraint().lead),
+        ],
+    ));
+    let json = TextForm::JsonSchema(schema());
+    cases.extend(numbered(
+        "constraint-form",
+        vec![
+            ("text", Form::Text(json.clone())),
+            ("calls", Form::Calls(calls())),
+            ("text-or-calls", Form::TextOrCalls(json.clone(), calls())),
+        ],
+    ));
+    cases.extend(numbered(
+        "constraint-text",
+        vec![("json-object", TextForm::JsonObject), ("json-schema", json)],
     ));
     cases.extend(numbered(
         "block-class",

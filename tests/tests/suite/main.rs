@@ -35,5 +35,6 @@ mod silence;
 mod sim;
 mod starts;
 mod strangers;
+mod structure;
 mod surface;
 mod tls;

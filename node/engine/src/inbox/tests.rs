@@ -13,6 +13,7 @@ fn job() -> Box<Job> {
         resumed: 0,
         sampling: Sampling::GREEDY,
         limits: Limits { max_tokens: 1, stop_tokens: vec![] },
+        constraint: None,
         priority: 0,
         arrived: Instant::now(),
         serving_node: NodeId([0; 32]),

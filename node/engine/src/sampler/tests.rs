@@ -93,3 +93,33 @@ fn what_is_no_number_is_never_drawn() {
     }
     assert_eq!(choose(&[], &WARM, 0), Token(0));
 }
+
+/// The mask of a form at its beginning, on the tiny model's vocabulary.
+fn mask(schema: &str) -> Mask {
+    use protocol::constraint::{Constraint, Form, Lead, Schema, TextForm};
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let model = model::Model::open(&path.join("../../tests/fixtures/tiny-qwen3")).unwrap();
+    let schema = Schema { text: schema.into(), exact: true };
+    let form = Form::Text(TextForm::JsonSchema(schema));
+    let grammar = model.grammars().compile(&Constraint { lead: Lead::None, form }).unwrap();
+    grammar.begin().mask().unwrap()
+}
+
+#[test]
+fn only_what_is_allowed_is_chosen() {
+    let mask = mask(r#"{"type": "boolean"}"#);
+    let ends = [Token(2)];
+    for seed in 0..200u64 {
+        let logits: Vec<f32> = (0..1024u64).map(|i| ((i * 37 + seed) % 101) as f32 / 9.0).collect();
+        for sampling in [Sampling::GREEDY, Sampling { seed, ..WARM }, Sampling { top_k: 3, ..WARM }]
+        {
+            let token = choose_within(&logits, &mask, &ends, &sampling, seed as usize).unwrap();
+            assert!(mask.allows(token), "{token:?}");
+        }
+    }
+    // No allowed logit is a number: one of the allowed all the same.
+    let token = choose_within(&[f32::NAN; 1024], &mask, &ends, &Sampling::GREEDY, 0).unwrap();
+    assert!(mask.allows(token));
+    // Fewer logits than the vocabulary has tokens, none of them allowed.
+    assert_eq!(choose_within(&[1.0; 3], &mask, &ends, &Sampling::GREEDY, 0), None);
+}

@@ -38,6 +38,7 @@ fn sequence(given: &Given, epoch: Instant) -> Sequence {
         resumed: 0,
         sampling: Sampling::GREEDY,
         limits: Limits { max_tokens: 100, stop_tokens: vec![] },
+        constraint: None,
         priority: given.priority,
         arrived: epoch + Duration::from_millis(given.arrived_ms),
         serving_node: NodeId([0; 32]),

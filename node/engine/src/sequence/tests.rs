@@ -35,6 +35,7 @@ fn sequence(given: Given, epoch: Instant) -> (Sequence, Receiver<StreamItem>) {
         resumed: 0,
         sampling: Sampling::GREEDY,
         limits: Limits { max_tokens: given.max_tokens, stop_tokens: vec![] },
+        constraint: None,
         priority: 0,
         arrived: epoch,
         serving_node: NodeId([0; 32]),

@@ -4,6 +4,7 @@ use engine::{Embedded, EmbeddedConfig, Engine, Job, MockConfig, MockEngine, stor
 use kernels::Pool;
 use model::Model;
 use protocol::block::{ContentDigest, Generation, SlotId, SlotRef};
+use protocol::constraint::Constraint;
 use protocol::hash::Token;
 use protocol::id::{EngineId, NodeId, RequestId};
 use protocol::op::{Arriving, Copied, EngineEvent, EngineOp, Grant, LeaseId, OpId};
@@ -257,6 +258,7 @@ impl House {
             arriving: vec![],
             sampling: Sampling::GREEDY,
             limits: Limits { max_tokens, stop_tokens: vec![] },
+            constraint: None,
             priority: 0,
             lease: LeaseId(self.id()),
             channel: 64,
@@ -278,6 +280,7 @@ pub(crate) struct Ask<'a> {
     pub(crate) arriving: Vec<Arriving>,
     pub(crate) sampling: Sampling,
     pub(crate) limits: Limits,
+    pub(crate) constraint: Option<Constraint>,
     pub(crate) priority: i32,
     pub(crate) lease: LeaseId,
     pub(crate) channel: usize,
@@ -320,6 +323,7 @@ impl Ask<'_> {
             resumed: self.resumed,
             sampling: self.sampling,
             limits: self.limits,
+            constraint: self.constraint,
             priority: self.priority,
             arrived: Instant::now(),
             serving_node: NODE,

@@ -5,6 +5,7 @@
 #![allow(clippy::disallowed_methods)]
 
 mod blocks;
+mod constraints;
 mod ends;
 mod house;
 mod limits;

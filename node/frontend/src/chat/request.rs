@@ -6,6 +6,7 @@ use crate::error::ApiError;
 use crate::json;
 use crate::limits::{self, MESSAGES_MAX, TOOLS_MAX};
 use crate::nvext::NvExt;
+use crate::text_format::{self, Described, Strict, TextFormat};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -72,6 +73,7 @@ struct FunctionDefinition {
     name: String,
     description: Option<String>,
     parameters: Option<Value>,
+    strict: Option<bool>,
 }
 
 #[derive(Deserialize)]
@@ -102,6 +104,7 @@ struct StreamOptions {
 struct ResponseFormat {
     #[serde(rename = "type")]
     kind: String,
+    json_schema: Option<Described>,
 }
 
 /// Reads a request body.
@@ -134,7 +137,7 @@ pub(crate) fn read(body: &[u8]) -> Result<Ask, ApiError> {
             pins.push(Pin::new(messages.len(), &control));
         }
     }
-    let (tools, tool_pin) = read_tools(request.tools.unwrap_or_default())?;
+    let (tools, strict, tool_pin) = read_tools(request.tools.unwrap_or_default())?;
     if let Some(control) = tool_pin {
         pins.push(Pin::new(1, &control));
     }
@@ -146,6 +149,8 @@ pub(crate) fn read(body: &[u8]) -> Result<Ask, ApiError> {
         raw: None,
         tool_choice: read_choice(request.tool_choice, &tools)?,
         tools: tools.into(),
+        strict,
+        format: read_format(request.response_format)?,
         parallel_calls: request.parallel_tool_calls.unwrap_or(true),
         max_tokens,
         sampling,
@@ -165,13 +170,13 @@ fn refuse_unsupported(request: &ChatRequest) -> Result<(), ApiError> {
     if request.logprobs == Some(true) {
         return Err(ApiError::field("logprobs", "log probabilities are not supported"));
     }
-    match &request.response_format {
-        Some(format) if format.kind != "text" => Err(ApiError::field(
-            "response_format",
-            format_args!("`{}` is not supported; only `text` is", format.kind),
-        )),
-        _ => Ok(()),
-    }
+    Ok(())
+}
+
+fn read_format(format: Option<ResponseFormat>) -> Result<Option<TextFormat>, ApiError> {
+    const AT: &str = "response_format";
+    let Some(ResponseFormat { kind, json_schema }) = format else { return Ok(None) };
+    text_format::read(AT, &kind, json_schema, "response_format.json_schema", false)
 }
 
 fn read_message(message: ChatMessage, at: &str) -> Result<(Value, Option<CacheControl>), ApiError> {
@@ -215,9 +220,12 @@ fn read_message(message: ChatMessage, at: &str) -> Result<(Value, Option<CacheCo
     Ok((ask::message(role, text), pin))
 }
 
-fn read_tools(tools: Vec<ChatTool>) -> Result<(Vec<Value>, Option<CacheControl>), ApiError> {
+/// Tools as the prompt shows them, and those that are strict.
+type Tools = (Vec<Value>, Vec<Strict>, Option<CacheControl>);
+
+fn read_tools(tools: Vec<ChatTool>) -> Result<Tools, ApiError> {
     limits::at_most("tools", "tools", tools.len(), TOOLS_MAX)?;
-    let mut read = Vec::new();
+    let (mut read, mut strict) = (Vec::new(), Vec::new());
     let mut pin = None;
     for (i, tool) in tools.into_iter().enumerate() {
         pin = tool.cache_control.or(pin);
@@ -225,6 +233,9 @@ fn read_tools(tools: Vec<ChatTool>) -> Result<(Vec<Value>, Option<CacheControl>)
             (_, Some(f)) => {
                 let at = format!("tools[{i}].function.parameters");
                 limits::schema(&at, f.parameters.as_ref())?;
+                if f.strict == Some(true) {
+                    strict.push(Strict { tool: f.name.clone(), at });
+                }
                 read.push(ask::tool(f.name, f.description, f.parameters));
             }
             (None | Some("function"), None) => {
@@ -234,7 +245,7 @@ fn read_tools(tools: Vec<ChatTool>) -> Result<(Vec<Value>, Option<CacheControl>)
             (Some(_), None) => {}
         }
     }
-    Ok((read, pin))
+    Ok((read, strict, pin))
 }
 
 fn read_choice(choice: Option<Choice>, tools: &[Value]) -> Result<ToolChoice, ApiError> {

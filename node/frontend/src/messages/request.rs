@@ -6,6 +6,7 @@ use crate::error::ApiError;
 use crate::json;
 use crate::limits::{self, MESSAGES_MAX, TOOLS_MAX};
 use crate::nvext::NvExt;
+use crate::text_format::{self, Described, Strict};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -16,6 +17,7 @@ struct MessagesRequest {
     system: Option<Content>,
     tools: Option<Vec<Tool>>,
     tool_choice: Option<Choice>,
+    output_config: Option<OutputConfig>,
     max_tokens: Option<i64>,
     stop_sequences: Option<Vec<String>>,
     stream: Option<bool>,
@@ -29,6 +31,19 @@ struct MessagesRequest {
 }
 
 #[derive(Deserialize)]
+struct OutputConfig {
+    format: Option<OutputFormat>,
+}
+
+#[derive(Deserialize)]
+struct OutputFormat {
+    #[serde(rename = "type")]
+    kind: String,
+    #[serde(flatten)]
+    described: Described,
+}
+
+#[derive(Deserialize)]
 struct Message {
     role: String,
     content: Content,
@@ -39,6 +54,7 @@ struct Tool {
     name: Option<String>,
     description: Option<String>,
     input_schema: Option<Value>,
+    strict: Option<bool>,
     cache_control: Option<CacheControl>,
 }
 
@@ -79,12 +95,22 @@ pub(crate) fn read(body: &[u8]) -> Result<Ask, ApiError> {
     if let Some(control) = &request.cache_control {
         history.pins.push(Pin::new(history.messages.len(), control));
     }
+    let format = request.output_config.and_then(|config| config.format);
+    let format = match format {
+        None => None,
+        Some(OutputFormat { kind, described }) => {
+            const AT: &str = "output_config.format";
+            text_format::read(AT, &kind, Some(described), AT, true)?
+        }
+    };
     let (tool_choice, parallel_calls) = read_choice(request.tool_choice, &tools)?;
     Ok(Ask {
         model: request.model.filter(|name| !name.is_empty()),
         messages: history.messages,
         raw: None,
         tools: tools.into(),
+        strict: history.strict,
+        format,
         tool_choice,
         parallel_calls,
         max_tokens: ask::max_tokens("max_tokens", request.max_tokens)?,
@@ -127,6 +153,7 @@ fn read_choice(choice: Option<Choice>, tools: &[Value]) -> Result<(ToolChoice, b
 struct History {
     messages: Vec<Value>,
     pins: Vec<Pin>,
+    strict: Vec<Strict>,
 }
 
 impl History {
@@ -158,7 +185,11 @@ impl History {
             }
             match (tool.name, tool.input_schema) {
                 (Some(name), Some(schema)) => {
-                    limits::schema(&format!("tools[{i}].input_schema"), Some(&schema))?;
+                    let at = format!("tools[{i}].input_schema");
+                    limits::schema(&at, Some(&schema))?;
+                    if tool.strict == Some(true) {
+                        self.strict.push(Strict { tool: name.clone(), at });
+                    }
                     read.push(ask::tool(name, tool.description, Some(schema)));
                 }
                 (None, _) => {

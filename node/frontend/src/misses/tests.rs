@@ -14,6 +14,7 @@ fn prompt(id: u128, session: Option<&str>, text: &str) -> Prompt {
         salt: None,
         sampling: Sampling::GREEDY,
         limits: Limits { max_tokens: 1, stop_tokens: Vec::new() },
+        constraint: None,
         hints: Hints::default(),
     }
 }

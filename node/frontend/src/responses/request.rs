@@ -9,6 +9,7 @@ use crate::error::ApiError;
 use crate::json;
 use crate::nvext::NvExt;
 use crate::seal::Seal;
+use crate::text_format::{self, Described};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -49,7 +50,7 @@ struct ResponsesRequest {
 
 #[derive(Deserialize)]
 struct Text {
-    format: Option<Format>,
+    format: Option<Value>,
     verbosity: Option<String>,
 }
 
@@ -57,6 +58,8 @@ struct Text {
 struct Format {
     #[serde(rename = "type")]
     kind: String,
+    #[serde(flatten)]
+    described: Described,
 }
 
 /// Reads a request body; `recalled` is what was found of the responses that it names.
@@ -71,7 +74,8 @@ pub(crate) fn read(body: &[u8], seal: &Seal, recalled: Recalled) -> Result<(Ask,
         request.seed,
     )?;
     let max_tokens = ask::max_tokens("max_output_tokens", request.max_output_tokens)?;
-    let (table, shown, tool_pin) = ToolTable::read(request.tools.as_deref().unwrap_or_default())?;
+    let (mut table, shown, tool_pin) =
+        ToolTable::read(request.tools.as_deref().unwrap_or_default())?;
     let mut history = History::new(seal, &table);
     if let Some(instructions) = request.instructions.clone().filter(|text| !text.is_empty()) {
         history.say("system", instructions);
@@ -100,6 +104,14 @@ pub(crate) fn read(body: &[u8], seal: &Seal, recalled: Recalled) -> Result<(Ask,
         pins.push(Pin::new(1, &control));
     }
     let tool_choice = read_choice(request.tool_choice.as_ref(), &table, &shown)?;
+    let format = match request.text.as_ref().and_then(|text| text.format.clone()) {
+        None | Some(Value::Null) => None,
+        Some(format) => {
+            const AT: &str = "text.format";
+            let Format { kind, described } = json::typed(AT, format)?;
+            text_format::read(AT, &kind, Some(described), AT, false)?
+        }
+    };
     let mut nvext = NvExt::read(request.nvext.clone())?;
     nvext.cache_salt = nvext.cache_salt.or_else(|| request.cache_salt.clone());
     let ask = Ask {
@@ -107,6 +119,8 @@ pub(crate) fn read(body: &[u8], seal: &Seal, recalled: Recalled) -> Result<(Ask,
         messages,
         tools: shown.into(),
         tool_choice,
+        strict: table.take_strict(),
+        format,
         parallel_calls: request.parallel_tool_calls.unwrap_or(true),
         max_tokens,
         sampling,
@@ -138,13 +152,7 @@ fn refuse_unsupported(request: &ResponsesRequest) -> Result<(), ApiError> {
     if request.top_logprobs.is_some_and(|n| n != 0) {
         return refuse("top_logprobs", "log probabilities are not supported");
     }
-    match request.text.as_ref().and_then(|text| text.format.as_ref()) {
-        Some(format) if format.kind != "text" => Err(ApiError::field(
-            "text.format",
-            format_args!("`{}` is not supported; only `text` is", format.kind),
-        )),
-        _ => Ok(()),
-    }
+    Ok(())
 }
 
 fn read_choice(
@@ -187,12 +195,31 @@ fn read_choice(
     choice.checked("tool_choice", shown)
 }
 
+/// A format as the response object repeats it: what the specification demands is filled in.
+fn repeated_format(mut format: Value) -> Value {
+    if format["type"] == "json_schema"
+        && let Some(format) = format.as_object_mut()
+    {
+        let filled =
+            [("name", "answer".into()), ("description", "".into()), ("strict", false.into())];
+        for (key, default) in filled {
+            if format.get(key).is_none_or(Value::is_null) {
+                format.insert(key.into(), default);
+            }
+        }
+    }
+    format
+}
+
 /// The fields of the response object that repeat the request, defaults filled in.
 fn fields(request: ResponsesRequest) -> Map<String, Value> {
     let reasoning = request.reasoning.unwrap_or_default();
     let part = |key: &str| reasoning.get(key).cloned().unwrap_or(Value::Null);
-    let mut text = json!({ "format": { "type": "text" } });
-    if let Some(verbosity) = request.text.and_then(|text| text.verbosity) {
+    let (format, verbosity) =
+        request.text.map_or((None, None), |text| (text.format, text.verbosity));
+    let format = format.filter(Value::is_object).map(repeated_format);
+    let mut text = json!({ "format": format.unwrap_or(json!({ "type": "text" })) });
+    if let Some(verbosity) = verbosity {
         text["verbosity"] = verbosity.into();
     }
     let fields = json!({

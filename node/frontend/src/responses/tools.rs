@@ -5,6 +5,7 @@ use crate::content::CacheControl;
 use crate::error::ApiError;
 use crate::json;
 use crate::limits::{self, TOOLS_MAX};
+use crate::text_format::Strict;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -28,7 +29,10 @@ impl Known {
 
 /// The tools of a request.
 #[derive(Clone, Debug, Default)]
-pub(super) struct ToolTable(Vec<Known>);
+pub(super) struct ToolTable {
+    known: Vec<Known>,
+    strict: Vec<Strict>,
+}
 
 #[derive(Deserialize)]
 #[serde(default)]
@@ -39,6 +43,7 @@ struct Tool {
     name: Option<String>,
     description: Option<String>,
     parameters: Option<Value>,
+    strict: Option<bool>,
     /// Chat Completions nests a function here; some clients send that.
     function: Option<Function>,
     tools: Option<Vec<Value>>,
@@ -50,6 +55,7 @@ struct Function {
     name: String,
     description: Option<String>,
     parameters: Option<Value>,
+    strict: Option<bool>,
 }
 
 /// The one argument of a tool that takes free text.
@@ -86,6 +92,7 @@ impl ToolTable {
             tool.name = Some(function.name);
             tool.description = function.description;
             tool.parameters = function.parameters;
+            tool.strict = function.strict;
         }
         let takes_text = match tool.kind.as_deref() {
             Some("function") => false,
@@ -103,7 +110,7 @@ impl ToolTable {
         };
         let name = tool.name.ok_or_else(|| missing("name"))?;
         // Equal names of two namespaces are told apart by the namespace.
-        let taken = self.0.iter().any(|known| known.shown == name);
+        let taken = self.known.iter().any(|known| known.shown == name);
         let shown_name = match namespace {
             Some(namespace) if taken => format!("{namespace}__{name}"),
             _ => name.clone(),
@@ -118,21 +125,30 @@ impl ToolTable {
             })),
             false => tool.parameters,
         };
+        if tool.strict == Some(true) && !takes_text {
+            let at = format!("{at}.parameters");
+            self.strict.push(Strict { tool: shown_name.clone(), at });
+        }
         shown.push(ask::tool(shown_name.clone(), tool.description, parameters));
         let namespace = namespace.map(str::to_owned);
-        self.0.push(Known { shown: shown_name, name, namespace, takes_text });
+        self.known.push(Known { shown: shown_name, name, namespace, takes_text });
         Ok(())
+    }
+
+    /// The strict ones, by their names in the prompt.
+    pub(super) fn take_strict(&mut self) -> Vec<Strict> {
+        std::mem::take(&mut self.strict)
     }
 
     /// The tool behind a name of the prompt.
     pub(super) fn called(&self, shown: &str) -> Option<&Known> {
-        self.0.iter().find(|known| known.shown == shown)
+        self.known.iter().find(|known| known.shown == shown)
     }
 
     /// The name in the prompt of a tool of the dialect.
     pub(super) fn shown(&self, namespace: Option<&str>, name: &str) -> String {
         let same = |known: &&Known| known.name == name && known.namespace.as_deref() == namespace;
-        self.0.iter().find(same).map_or(name, |known| &known.shown).to_owned()
+        self.known.iter().find(same).map_or(name, |known| &known.shown).to_owned()
     }
 }
 

@@ -59,7 +59,10 @@ async fn wrong_chat_requests() {
 400 | stop: at most 4 | {"messages": USER, "stop": ["a", "b", "c", "d", "e"]}
 400 | tool_choice: a call is | {"messages": USER, "tool_choice": "required"}
 400 | tools[0].function: missing | {"messages": USER, "tools": [{"type": "function"}]}
-400 | `json_object` is not supported | {"messages": USER, "response_format": {"type": "json_object"}}
+400 | response_format.type: `xml` is not | {"messages": USER, "response_format": {"type": "xml"}}
+400 | response_format.json_schema: missing | {"messages": USER, "response_format": {"type": "json_schema"}}
+400 | response_format.json_schema.schema: missing | {"messages": USER, "response_format": {"type": "json_schema", "json_schema": {"name": "x"}}}
+400 | response_format.json_schema.schema: expected an object | {"messages": USER, "response_format": {"type": "json_schema", "json_schema": {"schema": 5}}}
 404 | served models: tiny | {"messages": USER, "model": "gpt"}
 400 | `agent_hints`? | {"messages": USER, "nvext": {"agent_hint": {}}}
 400 | stop: expected a string or a list of strings | {"messages": USER, "stop": 5}
@@ -90,6 +93,7 @@ async fn wrong_messages_requests() {
 400 | stop_sequences: invalid type | {"messages": USER, "stop_sequences": "x"}
 400 | tool_choice: no tool is named `x` | {"messages": USER, "tool_choice": {"type": "tool", "name": "x"}}
 400 | tools[0].name: missing | {"messages": USER, "tools": [{"input_schema": {}}]}
+400 | output_config.format.schema: missing | {"messages": USER, "output_config": {"format": {"type": "json_schema"}}}
 404 | served models: tiny | {"messages": USER, "model": "claude"}
 "#;
     check(MESSAGES, rows).await;
@@ -120,7 +124,9 @@ async fn wrong_responses_requests() {
 400 | conversation: conversations are not kept | {"input": "x", "conversation": "c"}
 400 | background: | {"input": "x", "background": true}
 400 | max_output_tokens: must be at least 1 | {"input": "x", "max_output_tokens": 0}
-400 | text.format: `json_schema` | {"input": "x", "text": {"format": {"type": "json_schema"}}}
+400 | text.format.schema: missing | {"input": "x", "text": {"format": {"type": "json_schema"}}}
+400 | text.format.type: `xml` is not | {"input": "x", "text": {"format": {"type": "xml"}}}
+400 | text.format | {"input": "x", "text": {"format": "json"}}
 400 | tool_choice: `maybe` | {"input": "x", "tool_choice": "maybe"}
 400 | tool_choice: no tool is named `w` | {"input": "x", "tool_choice": {"type": "function", "name": "w"}}
 400 | tool_choice.type: tools of type `web_search` | {"input": "x", "tool_choice": {"type": "web_search"}}

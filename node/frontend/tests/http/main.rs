@@ -7,6 +7,7 @@ mod cases;
 mod chat;
 mod cluster;
 mod completions;
+mod constraints;
 mod disconnect;
 mod errors;
 mod formats;

@@ -50,6 +50,28 @@ fn append(out: &mut Vec<u8>, token: &str) {
     }
 }
 
+/// Whether the vocabulary spells a space as U+2581 and lonely bytes as `<0x0A>`, as SentencePiece
+/// does with byte fallback.
+pub(super) fn falls_back(library: &tokenizers::Tokenizer) -> bool {
+    fn is(decoder: &DecoderWrapper) -> bool {
+        match decoder {
+            DecoderWrapper::ByteFallback(_) => true,
+            DecoderWrapper::Sequence(sequence) => sequence.get_decoders().iter().any(is),
+            _ => false,
+        }
+    }
+    library.get_decoder().is_some_and(is)
+}
+
+/// The bytes of a token of such a vocabulary.
+pub(super) fn fallback(token: &str) -> Vec<u8> {
+    let digits = token.strip_prefix("<0x").and_then(|rest| rest.strip_suffix('>'));
+    match digits.filter(|digits| digits.len() == 2).map(|digits| u8::from_str_radix(digits, 16)) {
+        Some(Ok(byte)) => vec![byte],
+        _ => token.replace('\u{2581}', " ").into_bytes(),
+    }
+}
+
 /// The letters of the byte alphabet, each with its byte.
 pub(super) fn alphabet() -> impl Iterator<Item = (char, u8)> {
     ('\0'..='\u{143}').filter_map(|letter| Some((letter, byte(letter)?)))

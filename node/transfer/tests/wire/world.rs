@@ -326,6 +326,7 @@ pub(crate) fn request(model: &str, tokens: u32) -> ServeRequest {
             salt: None,
             sampling: Sampling::GREEDY,
             limits: PromptLimits { max_tokens: 1, stop_tokens: vec![] },
+            constraint: None,
             hints: Hints::default(),
         },
         placed: Placed {
