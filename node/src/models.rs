@@ -1,9 +1,10 @@
 //! From what the user names to a model that is read.
 
+use crate::clock::Clock;
 use crate::config::EngineConfig;
 use crate::fault::Fault;
 use frontend::Format;
-use model::Model;
+use model::{Date, Model, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -73,7 +74,8 @@ pub(crate) fn open(config: &EngineConfig) -> Result<Arc<Model>, Fault> {
         return Model::builtin().map(Arc::new).map_err(|error| Fault::new(error, help));
     }
     let path = locate(wanted)?;
-    Model::open(&path)
+    let today = Some(Date::of_unix(Clock::unix().0));
+    Model::open_with(&path, &OpenOptions { today })
         .map(Arc::new)
         .map_err(|error| Fault::new(format!("{}: {error}", path.display()), "check --model"))
 }

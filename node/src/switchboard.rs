@@ -59,7 +59,7 @@ pub(crate) struct Switchboard {
     leases: Waiting<LeaseId, Result<Grant, Refusal>>,
     reads: Waiting<ReadId, Vec<Readable>>,
     calls: Waiting<u64, state::Answer>,
-    records: OnceLock<mpsc::UnboundedSender<state::DiskOp>>,
+    records: Mutex<Option<mpsc::UnboundedSender<state::DiskOp>>>,
     handed_over: Notify,
 }
 
@@ -105,7 +105,7 @@ impl Switchboard {
             leases: Waiting::new(),
             reads: Waiting::new(),
             calls: Waiting::new(),
-            records: OnceLock::new(),
+            records: Mutex::new(None),
             handed_over: Notify::new(),
         }
     }
@@ -151,7 +151,12 @@ impl Switchboard {
     /// Connects the durable records: the machine of replicated records has bounded what it has under
     /// way by its calls and its peers' pushes.
     pub(crate) fn connect_records(&self, records: mpsc::UnboundedSender<state::DiskOp>) {
-        let _ = self.records.set(records);
+        *self.records.lock().unwrap_or_else(PoisonError::into_inner) = Some(records);
+    }
+
+    /// Gives the durable records nothing more to do: their thread ends when it has done all.
+    pub(crate) fn disconnect_records(&self) {
+        *self.records.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     /// Waits for the answer to a call about a replicated record.
@@ -260,7 +265,8 @@ impl Switchboard {
                 }
             }
             Delivery::Record(op) => {
-                if let Some(records) = self.records.get() {
+                let records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(records) = records.as_ref() {
                     let _ = records.send(op);
                 }
             }

@@ -119,6 +119,10 @@ impl<'de> Deserialize<'de> for Content {
     }
 }
 
+/// Content that is no text.
+const SIGHTS: [&str; 7] =
+    ["image", "image_url", "input_image", "input_audio", "audio", "file", "video_url"];
+
 impl Content {
     /// The blocks; a string is one text block.
     pub(crate) fn into_blocks(self) -> Vec<Block> {
@@ -128,6 +132,19 @@ impl Content {
                 vec![Block { kind: "text".into(), text: Some(text), ..Block::default() }]
             }
         }
+    }
+
+    /// As [`Self::into_text`], of what a tool gave back. A tool that looks at a picture is no
+    /// reason to end a session: a note stands for what a model that reads text cannot see.
+    pub(crate) fn into_result(self, at: &str) -> Result<String, ApiError> {
+        let mut texts = Vec::new();
+        for (i, block) in self.into_blocks().into_iter().enumerate() {
+            match SIGHTS.contains(&block.kind.as_str()) {
+                true => texts.push(format!("[{}: this model reads text only]", block.kind)),
+                false => texts.push(block.into_text(&format!("{at}[{i}]"))?),
+            }
+        }
+        Ok(texts.concat())
     }
 
     /// All text, blocks joined. `at` is the path of the content.
@@ -153,10 +170,9 @@ impl Block {
                 (_, Some(content)) => content.into_text(&format!("{at}.content")),
                 _ => Err(ApiError::field(at, "this model reads text only, not documents")),
             },
-            "image" | "image_url" | "input_image" | "input_audio" | "audio" | "file"
-            | "video_url" => Err(ApiError::field(
+            kind if SIGHTS.contains(&kind) => Err(ApiError::field(
                 at,
-                format_args!("this model reads text only, not content of type `{}`", self.kind),
+                format_args!("this model reads text only, not content of type `{kind}`"),
             )),
             other => Err(ApiError::field(
                 &format!("{at}.type"),

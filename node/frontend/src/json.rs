@@ -1,5 +1,7 @@
 //! JSON bodies to typed values, with errors that name the place.
 
+mod surrogates;
+
 use crate::error::ApiError;
 use serde::de::DeserializeOwned;
 use serde_json::error::Category;
@@ -15,6 +17,8 @@ pub(crate) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
     if let Ok(value) = serde_json::from_slice(body) {
         return Ok(value);
     }
+    let mended = surrogates::mended(body);
+    let body = mended.as_deref().unwrap_or(body);
     let mut reader = serde_json::Deserializer::from_slice(body);
     let value = match serde_path_to_error::deserialize(&mut reader) {
         Ok(value) => value,

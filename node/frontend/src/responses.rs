@@ -88,7 +88,13 @@ impl Frame {
 impl Echo {
     /// The record of a response, where it shall be kept.
     fn record(&self, response: &Value) -> Option<Record> {
-        self.keep.clone().map(|draft| draft.record(response.clone()))
+        let draft = self.keep.clone()?;
+        let mut response = response.clone();
+        // What was told of one request's way says nothing later.
+        if let Some(fields) = response.as_object_mut() {
+            fields.remove("nvext");
+        }
+        Some(draft.record(response))
     }
 }
 

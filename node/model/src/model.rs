@@ -22,8 +22,9 @@ use std::sync::Arc;
 /// What opening a model cannot find in its files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct OpenOptions {
-    /// The day that chat templates tell the model; without it they see no `strftime_now`, and
-    /// those that depend on it fail when they render.
+    /// The day that chat templates tell the model that cannot do without one; without it those fail
+    /// when they render. Templates that have a day of their own for want of it keep that: their
+    /// prompts are the same every day and on every node.
     pub today: Option<Date>,
 }
 
@@ -213,7 +214,9 @@ impl Parts {
             return Err(ModelError::tokenizer(path, detail));
         }
         let source = self.template.as_ref().map(|(_, text)| text.as_str());
-        let template = ChatTemplate::compile(source, self.specials.clone(), options.today);
+        // A day that only some templates ask for would make their prompts new every day.
+        let today = options.today.filter(|_| source.is_some_and(demands_day));
+        let template = ChatTemplate::compile(source, self.specials.clone(), today);
         let template = template.map_err(|detail| {
             let path = self.template.as_ref().map_or(path, |(path, _)| path);
             ModelError::Template { path: path.to_owned(), detail }
@@ -259,6 +262,11 @@ impl Parts {
             _ => Ok(ends),
         }
     }
+}
+
+/// Whether a template fails without a day: it asks for one and has none of its own for want of it.
+fn demands_day(template: &str) -> bool {
+    template.contains("strftime_now") && !template.contains("strftime_now is defined")
 }
 
 fn rows(info: &TensorInfo) -> Option<usize> {

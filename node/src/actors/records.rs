@@ -10,6 +10,7 @@ use protocol::trust::UnixTime;
 use serde::{Deserialize, Serialize};
 use state::DiskOp;
 use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
 use tiers::{Records, RecordsError};
 use tokio::sync::mpsc;
 use wiring::Input;
@@ -61,18 +62,17 @@ pub(crate) fn load(records: &Records, now: UnixTime) -> Result<Vec<Record>, Reco
     Ok(found)
 }
 
-/// Starts the thread that performs operations until `orders` is closed.
+/// Starts the thread that performs operations until `orders` is closed. It is to be joined: a
+/// process that ends while a thread lets go of the database is aborted.
 pub(crate) fn start(
     records: Arc<Records>,
     board: &Arc<Switchboard>,
     orders: mpsc::UnboundedReceiver<DiskOp>,
-) -> Result<(), Fault> {
+) -> Result<JoinHandle<()>, Fault> {
     let board = Arc::downgrade(board);
     let work = move || run(&records, &board, orders);
-    match std::thread::Builder::new().name("records".into()).spawn(work) {
-        Ok(_) => Ok(()),
-        Err(error) => Err(Fault::new(error, "the system refuses threads to this process")),
-    }
+    let thread = std::thread::Builder::new().name("records".into()).spawn(work);
+    thread.map_err(|error| Fault::new(error, "the system refuses threads to this process"))
 }
 
 fn run(records: &Records, board: &Weak<Switchboard>, mut orders: mpsc::UnboundedReceiver<DiskOp>) {

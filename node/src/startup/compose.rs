@@ -299,7 +299,7 @@ pub(super) async fn run(
     board.connect_engines(served.engines);
     let (records, orders) = mpsc::unbounded_channel();
     board.connect_records(records);
-    actors::records::start(node.records.clone(), &board, orders)?;
+    let writer = actors::records::start(node.records.clone(), &board, orders)?;
     board.connect(Machines {
         gossip: spawn(built.gossip, Effect::Gossip, &board, clock).await?,
         router: spawn(built.router, Effect::Router, &board, clock).await?,
@@ -326,7 +326,7 @@ pub(super) async fn run(
         node.membership().cluster()
     );
     until_stopped(&node).await;
-    stop(&node, rim_task).await
+    stop(&node, rim_task, writer).await
 }
 
 fn bind_transfer(
@@ -373,7 +373,11 @@ async fn until_stopped(node: &Arc<Node>) {
     node.stop.cancelled().await;
 }
 
-async fn stop(node: &Arc<Node>, rim_task: tokio::task::JoinHandle<()>) -> Result<(), Fault> {
+async fn stop(
+    node: &Arc<Node>,
+    rim_task: tokio::task::JoinHandle<()>,
+    writer: std::thread::JoinHandle<()>,
+) -> Result<(), Fault> {
     node.tasks.close();
     if tokio::time::timeout(STOP_WITHIN, node.tasks.wait()).await.is_err() {
         tracing::warn!("some requests did not end in time and were cut");
@@ -391,6 +395,8 @@ async fn stop(node: &Arc<Node>, rim_task: tokio::task::JoinHandle<()>) -> Result
         machines.state.stop(None);
     }
     rim_task.abort();
+    node.board.disconnect_records();
+    let _ = tokio::task::spawn_blocking(move || writer.join()).await;
     // Its threads end, and the last removals become durable.
     let _ = tokio::task::spawn_blocking(move || drop(disk)).await;
     let fault = node.fault.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();

@@ -46,6 +46,7 @@ struct Part {
     board: Arc<Switchboard>,
     rim: Option<mpsc::Receiver<Command>>,
     records: Arc<Records>,
+    writer: std::thread::JoinHandle<()>,
 }
 
 /// Opens a folder once a thread of before has let go of it.
@@ -84,11 +85,11 @@ async fn part(n: u8, dir: &Path) -> Part {
     let (actor, _) = Actor::spawn(None, shell, parts).await.unwrap();
     let (sender, orders) = mpsc::unbounded_channel();
     board.connect_records(sender);
-    records::start(records.clone(), &board, orders).unwrap();
+    let writer = records::start(records.clone(), &board, orders).unwrap();
     let machines =
         Machines { gossip: idle().await, router: idle().await, store: idle().await, state: actor };
     board.connect(machines);
-    Part { handle: StateHandle::new(board.clone()), board, rim: Some(rim), records }
+    Part { handle: StateHandle::new(board.clone()), board, rim: Some(rim), records, writer }
 }
 
 /// Carries the frames between parts, encoded as on the wire, and makes them members.
@@ -119,10 +120,12 @@ fn join(parts: &mut [Part]) {
     }
 }
 
-fn stop(part: &Part) {
+fn stop(part: Part) {
     if let Some(machines) = part.board.machines() {
         machines.state.stop(None);
     }
+    part.board.disconnect_records();
+    part.writer.join().unwrap();
 }
 
 const KIND: RecordKind = RecordKind::Response;
@@ -160,7 +163,7 @@ async fn three_nodes_keep_each_others_records_on_disk() {
     let held: usize =
         parts.iter().map(|part| records::load(&part.records, now).unwrap().len()).sum();
     assert!(held >= 24, "{held}");
-    parts.iter().for_each(stop);
+    parts.into_iter().for_each(stop);
 }
 
 #[tokio::test]
@@ -175,10 +178,10 @@ async fn a_node_alone_finds_its_records_after_a_restart() {
         assert_eq!(kept, Ok(Kept::Safe));
         assert_eq!(part.handle.put(KIND, key(2), vec![2], HOUR).await, Ok(Kept::Safe));
         assert_eq!(part.handle.delete(KIND, key(2)).await, Ok(true));
-        stop(&part);
+        stop(part);
     }
     let part = part(2, dir.path()).await;
     assert_eq!(part.handle.get(KIND, key(1)).await, Ok(Some(vec![7; VALUE_MAX])));
     assert_eq!(part.handle.get(KIND, key(2)).await, Ok(None));
-    stop(&part);
+    stop(part);
 }

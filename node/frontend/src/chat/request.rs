@@ -186,6 +186,7 @@ fn read_message(message: ChatMessage, at: &str) -> Result<(Value, Option<CacheCo
         pin = blocks.iter().rev().find_map(|b| b.cache_control.clone()).or(pin);
     }
     let text = match message.content {
+        Some(content) if message.role == "tool" => Some(content.into_result(&content_at)?),
         Some(content) => Some(content.into_text(&content_at)?),
         None => None,
     };

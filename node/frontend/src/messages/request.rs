@@ -240,7 +240,7 @@ impl History {
                     self.messages.push(ask::message("user", text));
                 }
                 let result = match block.content {
-                    Some(content) => content.into_text(&format!("{at}.content"))?,
+                    Some(content) => content.into_result(&format!("{at}.content"))?,
                     None => String::new(),
                 };
                 self.messages.push(ask::message("tool", result));

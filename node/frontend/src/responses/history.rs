@@ -101,7 +101,7 @@ impl<'a> History<'a> {
             }
             "function_call_output" | "custom_tool_call_output" => {
                 let output = item.output.ok_or_else(|| missing("output"))?;
-                let text = output.into_text(&format!("{at}.output"))?;
+                let text = output.into_result(&format!("{at}.output"))?;
                 self.say("tool", text);
                 self.pin(item.cache_control);
                 Ok(())

@@ -146,6 +146,13 @@ fn refuse_unsupported(request: &ResponsesRequest) -> Result<(), ApiError> {
     if request.prompt.as_ref().is_some_and(|value| !value.is_null()) {
         return refuse("prompt", "stored prompts are not supported");
     }
+    let long = |(name, value): (&String, &Value)| {
+        name.chars().count() > 64 || value.as_str().is_some_and(|text| text.chars().count() > 512)
+    };
+    if request.metadata.as_ref().is_some_and(|data| data.len() > 16 || data.iter().any(long)) {
+        let most = "at most 16 entries, names of 64 and values of 512 characters";
+        return refuse("metadata", most);
+    }
     if request.background == Some(true) {
         return refuse("background", "background responses are not supported");
     }

@@ -7,6 +7,7 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
+use model::Date;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -79,19 +80,10 @@ fn entry(model: &ServedModel, dialect: Dialect) -> Value {
     }
 }
 
-/// Seconds since the Unix epoch as `2026-11-29T12:00:00Z`; the calendar by Howard Hinnant's
-/// `civil_from_days` (days of 400-year eras, years that begin in March).
+/// Seconds since the Unix epoch as `2026-11-29T12:00:00Z`.
 fn utc(seconds: u64) -> String {
-    let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    let days = days + 719_468;
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    let Date { year, month, day } = Date::of_unix(seconds);
+    let rest = seconds % 86_400;
     let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }

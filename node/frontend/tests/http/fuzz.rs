@@ -247,8 +247,8 @@ fn hostile_texts_are_a_bad_request_at_worst() {
     let deep = format!("{}1{}", "[".repeat(5000), "]".repeat(5000));
     let cases = [
         (200, text(r"\u0000\uffff\ud83e\udd80")),
-        (400, text(r"\ud800")),
-        (400, text(r"\udc00x")),
+        (200, text(r"\ud800")),
+        (200, text(r"\udc00x")),
         (400, text("\u{0}")),
         (400, text(r"\x")),
         (400, field("temperature", "NaN")),

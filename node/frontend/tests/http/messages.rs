@@ -1,8 +1,10 @@
 //! Messages: what is understood, and what an answer holds.
 
 use crate::chat::prompt_of;
-use crate::cluster::{CACHED, MESSAGES, post, say};
+use crate::cluster::{CACHED, Fake, MESSAGES, post, posted, request, say, tiny};
+use frontend::Limits;
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 #[tokio::test]
 async fn the_whole_body() {
@@ -27,4 +29,24 @@ async fn counting_tells_the_length_of_the_prompt() {
     let length = prompt_of(MESSAGES, &body).await.tokens.len();
     let counted = post(say(""), "/v1/messages/count_tokens", &body).await.json();
     assert_eq!(counted, json!({"input_tokens": length}));
+}
+
+#[tokio::test]
+async fn a_picture_that_a_tool_gave_back_does_not_end_the_session() {
+    let picture = json!({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AA"}});
+    let body = json!({"max_tokens": 9, "messages": [
+        {"role": "user", "content": "look"},
+        {"role": "assistant", "content": [
+            {"type": "tool_use", "id": "t", "name": "read", "input": {"path": "a.png"}},
+        ]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": [
+            {"type": "text", "text": "seen: "}, picture,
+        ]}]},
+    ]});
+    let fake = Arc::new(Fake::new(say("ok")));
+    let asked = posted(MESSAGES, body.to_string());
+    assert_eq!(request(fake.clone(), Limits::default(), asked).await.status, 200);
+    let tokens = fake.prompts.lock().unwrap().pop().unwrap().0.tokens;
+    let text = tiny().tokenizer().decode(&tokens);
+    assert!(text.contains("seen: [image: this model reads text only]"), "{text}");
 }

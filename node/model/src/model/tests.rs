@@ -278,4 +278,8 @@ fn the_date_reaches_the_template() {
     let messages = [json!({"role": "user", "content": "x"})];
     let request = RenderRequest { messages: &messages, tools: &[], add_generation_prompt: true };
     assert_eq!(model.template().render(&request).unwrap(), "2026-02-03");
+    let own = "{% if strftime_now is defined %}{{ strftime_now('%F') }}{% else %}a day{% endif %}";
+    std::fs::write(&template, own).unwrap();
+    let model = Model::open_with(folder.path(), &OpenOptions { today }).unwrap();
+    assert_eq!(model.template().render(&request).unwrap(), "a day", "the same every day");
 }

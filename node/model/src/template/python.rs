@@ -15,6 +15,27 @@ pub struct Date {
     pub day: u8,
 }
 
+impl Date {
+    /// The day, in UTC, of a time in seconds since the Unix epoch; the calendar by Howard Hinnant's
+    /// `civil_from_days` (days of 400-year eras, years that begin in March).
+    pub fn of_unix(seconds: u64) -> Self {
+        let days = seconds / 86_400 + 719_468;
+        let (era, day_of_era) = (days / 146_097, days % 146_097);
+        let year_of_era =
+            (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+        let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+        let shifted_month = (5 * day_of_year + 2) / 153;
+        let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+        let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+        let year = year_of_era + era * 400 + u64::from(month <= 2);
+        Self {
+            year: u16::try_from(year).unwrap_or(u16::MAX),
+            month: u8::try_from(month).unwrap_or(1),
+            day: u8::try_from(day).unwrap_or(1),
+        }
+    }
+}
+
 /// Leads the message of [`raised`] errors, so that they are told from failures.
 const RAISED: &str = "raised by the template: ";
 

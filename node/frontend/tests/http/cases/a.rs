@@ -243,7 +243,10 @@ rows! {
                 "messages": [user("q")],
                 "thinking": {"type": "adaptive", "display": "summarized"},
                 "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
-                "output_config": {"effort": "high"},
+                "output_config": {"effort": "high", "format": {"type": "json_schema", "schema": {
+                    "type": "object", "properties": {"title": {"type": "string"}},
+                    "required": ["title"], "additionalProperties": false,
+                }}},
                 "metadata": {"user_id": "{}"}, "tool_choice": {"type": "auto"},
                 "tools": [{"type": "web_search_20250305", "name": "web_search"}],
                 "some_new_field": {"a": [1]},
