@@ -31,8 +31,6 @@ for (const [name, model] of Object.entries(models)) {
       prompt: "ASK-WEATHER",
       tools: { get_weather: tool({ description: "The weather", inputSchema, execute }) },
       stopWhen: stepCountIs(3),
-      // Nothing is kept on the node: the whole history goes with each request.
-      providerOptions: { openai: { store: false } },
       maxRetries: 0,
     };
     const result = stream ? streamText(options) : await generateText(options);

@@ -2,7 +2,7 @@
 import json
 import sys
 
-from openai import BadRequestError, OpenAI
+from openai import BadRequestError, NotFoundError, OpenAI
 
 client = OpenAI(base_url=sys.argv[1] + "/v1", api_key="none")
 model = client.models.list().data[0].id
@@ -71,6 +71,42 @@ for stream in [False, True]:
     response = respond()
     assert response.output_text == "Take an umbrella. 🦀", response
     assert response.usage.input_tokens_details.cached_tokens > 0
+
+    # The same, kept on the node: only what is new is sent.
+    options = {"model": model, "tools": options["tools"]}
+    first = client.responses.create(input="ASK-WEATHER", **options)
+    assert first.store is True, first
+    assert client.responses.retrieve(first.id).output == first.output
+    assert [item.content[0].text for item in client.responses.input_items.list(first.id)] == ["ASK-WEATHER"]
+    results = [
+        {"type": "function_call_output", "call_id": item.call_id, "output": "RESULT-RAIN"}
+        for item in first.output[1:]
+    ]
+    second = client.responses.create(input=results, previous_response_id=first.id, **options)
+    assert second.output_text == "Take an umbrella. 🦀", second
+    assert second.previous_response_id == first.id
+    client.responses.delete(first.id)
+    try:
+        client.responses.retrieve(first.id)
+        raise AssertionError("a deleted response was found")
+    except NotFoundError:
+        pass
+    try:
+        client.responses.create(input="x", previous_response_id=first.id, **options)
+        raise AssertionError("a deleted response was gone on from")
+    except BadRequestError as error:
+        assert error.code == "previous_response_not_found", error
+
+    # Structure: what is demanded is echoed, and what cannot be enforced is refused.
+    form = {"type": "json_schema", "name": "weather", "schema": schema}
+    told = client.responses.create(model=model, input="ASK-WEATHER", text={"format": form}, store=False)
+    assert told.text.format.name == "weather", told.text
+    try:
+        bad = {"type": "json_schema", "json_schema": {"name": "x", "strict": True, "schema": {"type": "odd"}}}
+        client.chat.completions.create(model=model, messages=messages, response_format=bad)
+        raise AssertionError("a wrong schema was taken")
+    except BadRequestError as error:
+        assert error.param == "response_format.json_schema.schema", error
 
     # Completions.
     options = {"model": model, "prompt": "Once upon a time", "max_tokens": 5}
