@@ -94,6 +94,7 @@ CHATS = [
     {"messages": [{"role": "user", "content": "ASK-WEATHER"}]} | CHAT_TOOLS,
     {"messages": [{"role": "user", "content": "RESULT-RAIN"}], "max_tokens": 2},
     {"messages": [{"role": "user", "content": "RESULT-RAIN"}], "n": 1, "stop": ["umb"]},
+    {"messages": [{"role": "user", "content": "hello"}], "response_format": {"type": "json_object"}},
 ]
 RESPONSES = [
     {"input": "ASK-WEATHER"} | TOOLS,
@@ -102,6 +103,7 @@ RESPONSES = [
     {"input": [{"role": "user", "content": "RESULT-RAIN"}], "tool_choice": "none"} | TOOLS,
     {"input": "hello", "max_output_tokens": 5, "reasoning": {"effort": "low"}},
 ]
+FORM = {"format": {"type": "json_schema", "name": "weather", "strict": True, "schema": schema | {"additionalProperties": False}}}
 
 
 def main():
@@ -144,6 +146,16 @@ def main():
                     problems.append(f"{description.name} does not know the event {name}")
                     continue
                 check(description, kinds[name], event, "event")
+    kept = json.load(post(url, "/v1/responses", {"input": "hello", "max_output_tokens": 5}))
+    with urllib.request.urlopen(f"{url}/v1/responses/{kept['id']}") as found:
+        found = json.load(found)
+    check(openai, "Response", found, "kept response")
+    check(openresponses, "ResponseResource", found, "kept response")
+    with urllib.request.urlopen(f"{url}/v1/responses/{kept['id']}/input_items") as items:
+        check(openai, "ResponseItemList", json.load(items), "input items")
+    on = {"input": "on", "previous_response_id": kept["id"], "max_output_tokens": 5, "text": FORM}
+    # Open Responses demands null for the schema that OpenAI demands to be told.
+    check(openai, "Response", json.load(post(url, "/v1/responses", on)), "response with a form")
     for problem in dict.fromkeys(problems):
         print(problem)
     print(f"{checked} objects checked, {len(problems)} violations")
