@@ -56,10 +56,9 @@ pub(crate) fn put<T: Serialize>(
 }
 
 fn record_fault(error: impl std::fmt::Display) -> Fault {
-    Fault::new(
-        format!("the records of the data folder: {error}"),
-        "check the disk; a damaged data folder can be moved away, then join the cluster again",
-    )
+    let help =
+        "check the disk; a damaged data folder can be moved away, then join the cluster again";
+    Fault::new(format!("the records of the data folder: {error}"), help)
 }
 
 /// What a data folder holds, opened by this process alone.
@@ -82,7 +81,11 @@ impl Home {
             Fault::new(format!("cannot create {}: {error}", dir.display()), help)
         })?;
         let seed = entropy::<32>()?;
-        let records = Records::open(dir).map_err(|error| Fault::new(error, help))?;
+        let full = "the disk is full: free some space and start again; nothing is lost";
+        let records = Records::open(dir).map_err(|error| {
+            let is_full = error.to_string().contains("No space left");
+            Fault::new(error, if is_full { full } else { help })
+        })?;
         let identity =
             Identity::load_or_create(dir, args.new_identity, move || seed).map_err(|error| {
                 Fault::new(error, "see the message; --new-identity gives the folder a new identity")

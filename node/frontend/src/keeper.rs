@@ -167,7 +167,14 @@ impl Keeper {
         self.remembered.invalidate(&self.name(id, 0));
         let Some((parts, _)) = self.part(id, 0).await? else { return Ok(false) };
         for part in 0..parts.max(1) {
-            self.cluster.forget(self.name(id, part)).await.map_err(unavailable)?;
+            let name = self.name(id, part);
+            if let Err(why) = self.cluster.forget(name).await {
+                // Of several that delete it at once one does, and the others see that it is gone.
+                match self.cluster.recall(name).await {
+                    Ok(None) => {}
+                    _ => return Err(unavailable(why)),
+                }
+            }
         }
         Ok(true)
     }

@@ -297,7 +297,7 @@ impl App {
         body: Body,
     ) -> Result<Response, ApiError> {
         let arrived = Instant::now();
-        let body = body::read(body, &self.limits).await?;
+        let body = body::read(headers, body, &self.limits).await?;
         let keeper = self.keeper(&tenant.id);
         let recalled = keeper.find(endpoint.wanted(&body)).await?;
         let who = Who {

@@ -18,6 +18,8 @@ struct MessagesRequest {
     tools: Option<Vec<Tool>>,
     tool_choice: Option<Choice>,
     output_config: Option<OutputConfig>,
+    /// The beta's name of `output_config.format`.
+    output_format: Option<OutputFormat>,
     max_tokens: Option<i64>,
     stop_sequences: Option<Vec<String>>,
     stream: Option<bool>,
@@ -96,11 +98,11 @@ pub(crate) fn read(body: &[u8]) -> Result<Ask, ApiError> {
         history.pins.push(Pin::new(history.messages.len(), control));
     }
     let format = request.output_config.and_then(|config| config.format);
-    let format = match format {
+    let format = format.map(|format| ("output_config.format", format));
+    let format = match format.or(request.output_format.map(|format| ("output_format", format))) {
         None => None,
-        Some(OutputFormat { kind, described }) => {
-            const AT: &str = "output_config.format";
-            text_format::read(AT, &kind, Some(described), AT, true)?
+        Some((at, OutputFormat { kind, described })) => {
+            text_format::read(at, &kind, Some(described), at, true)?
         }
     };
     let (tool_choice, parallel_calls) = read_choice(request.tool_choice, &tools)?;

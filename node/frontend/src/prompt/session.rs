@@ -32,7 +32,11 @@ impl Session {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         let first =
             |names: &[&'static str]| names.iter().find_map(|name| Some((*name, text(name)?)));
-        let mut outcomes = Vec::new();
+        let odd = |name: &&&str| headers.get(**name).is_some_and(|value| value.to_str().is_err());
+        let why = "not ASCII text";
+        let told = |name: &'static &str| Outcome::new(*name, Verdict::Rejected(why.into()));
+        let mut outcomes: Vec<Outcome> =
+            NAMES.iter().chain(&PARENTS).filter(odd).map(told).collect();
         let mut named = |header: &str, name: String| {
             let id = SessionId::new(&name);
             let verdict = match id {

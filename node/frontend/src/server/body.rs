@@ -3,12 +3,35 @@
 use super::Limits;
 use crate::error::{ApiError, Kind};
 use axum::body::Body;
+use axum::http::{HeaderMap, header};
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 
+/// Longest body of which tokens are only counted or told: a token takes far more memory than its
+/// text, and no context holds as many.
+const COUNTED: usize = 8 << 20;
+
+/// As [`read`], of what is only to be counted or tokenised.
+pub(super) async fn read_counted(
+    headers: &HeaderMap,
+    body: Body,
+    limits: &Limits,
+) -> Result<Bytes, ApiError> {
+    let limits = Limits { body_bytes: limits.body_bytes.min(COUNTED), ..*limits };
+    read(headers, body, &limits).await
+}
+
 /// The whole body, within its bounds of size and silence.
-pub(super) async fn read(body: Body, limits: &Limits) -> Result<Bytes, ApiError> {
+pub(super) async fn read(
+    headers: &HeaderMap,
+    body: Body,
+    limits: &Limits,
+) -> Result<Bytes, ApiError> {
     let limit = limits.body_bytes;
+    if headers.get(header::CONTENT_ENCODING).is_some_and(|coding| coding != "identity") {
+        let why = "packed bodies are not read here: send the JSON as it is";
+        return Err(ApiError::field("content-encoding", why));
+    }
     let mut stream = body.into_data_stream();
     let mut read = BytesMut::new();
     let silent = |_| ApiError::new(Kind::Late, "the request body did not come to its end in time");

@@ -104,7 +104,14 @@ fn unknown(id: &str) -> ApiError {
 }
 
 fn query<T>(query: Result<Query<T>, QueryRejection>) -> Result<T, ApiError> {
-    query.map(|Query(query)| query).map_err(|error| ApiError::invalid(error.body_text()))
+    query.map(|Query(query)| query).map_err(|error| {
+        let text = error.body_text();
+        let why = text.rsplit_once("query string: ").map_or(text.as_str(), |(_, why)| why);
+        match why.split_once(": ") {
+            Some((name, why)) if !name.contains(' ') => ApiError::field(name, why),
+            _ => ApiError::invalid(text),
+        }
+    })
 }
 
 fn list(items: &[Value], page: &Page) -> Result<Value, ApiError> {

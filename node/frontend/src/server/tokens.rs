@@ -42,7 +42,7 @@ async fn count(
 ) -> Response {
     let count = async {
         let tenant = app.keys.admit(headers)?.id.clone();
-        let body = body::read(body, &app.limits).await?;
+        let body = body::read_counted(headers, body, &app.limits).await?;
         let recalled = app.keeper(&tenant).find(endpoint.wanted(&body)).await?;
         let task = app.clone();
         app.prepared(body.len(), move |client| {
@@ -95,7 +95,7 @@ async fn reply(
 ) -> Response {
     let answer = async {
         let tenant = app.keys.admit(headers)?.id.clone();
-        let body = body::read(body, &app.limits).await?;
+        let body = body::read_counted(headers, body, &app.limits).await?;
         let task = app.clone();
         app.prepared(body.len(), move |client| work(&task, &tenant, &body, client)).await
     };

@@ -62,6 +62,9 @@ fn what_cannot_be_used_is_told() {
     assert_eq!((told.id, told.last), (None, false));
     let verdicts: Vec<_> = told.outcomes.iter().map(|o| o.to_json()["outcome"].clone()).collect();
     assert_eq!(verdicts, ["rejected", "rejected"]);
+    let mut odd = HeaderMap::new();
+    odd.insert("x-dynamo-session-id", HeaderValue::from_bytes("é".as_bytes()).unwrap());
+    assert_eq!(Session::of(&odd).outcomes[0].to_json()["outcome"], "rejected");
     for (word, last) in [("true", true), ("1", true), ("False", false), ("0", false)] {
         assert_eq!(session(&[("x-dynamo-session-final", word)]).last, last, "{word}");
     }
