@@ -104,11 +104,13 @@ impl Ahead {
     fn prompt(self) -> Result<protocol::prompt::Prompt, ApiError> {
         let Self { cluster, cache, mut ask, served, key, tenant, session, said, .. } = self;
         ask.messages.push(said.into_message());
+        ask.history_only = true;
         ask.max_tokens = Some(1);
         ask.nvext.hints.priority = Some(PRIORITY);
         ask.nvext.session_final = None;
         let id = RequestId(cluster.fresh_id());
         let who = Who { id, tenant, session, seed: 0 };
-        prompt::history(&ask, who, &served, &key, &cache, &Client::stays())
+        prompt::prepare(&ask, who, &served, &key, &cache, &Client::stays())
+            .map(|prepared| prepared.prompt)
     }
 }

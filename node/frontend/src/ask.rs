@@ -21,6 +21,8 @@ pub(crate) struct Ask {
     /// A prompt without a template, instead of messages and tools (Completions only).
     pub(crate) raw: Option<Raw>,
     /// Tools in the shape chat templates read.
+    /// The prompt ends with the history, without the head of an answer.
+    pub(crate) history_only: bool,
     pub(crate) tools: Arc<[Value]>,
     pub(crate) tool_choice: ToolChoice,
     /// The tools whose arguments must be exactly of their schema when a call is demanded.

@@ -69,16 +69,9 @@ pub(crate) fn tokens(
     Ok(read.tokenised.tokens.clone())
 }
 
-/// The text of a conversation, with or without the beginning of an answer.
-pub(crate) fn conversation(
-    ask: &Ask,
-    served: &ServedModel,
-    generation_prompt: bool,
-) -> Result<String, ApiError> {
-    match generation_prompt {
-        true => Ok(render(ask, served)?.text),
-        false => render_messages(ask, served, &ask.messages, false),
-    }
+/// The text of a conversation.
+pub(crate) fn conversation(ask: &Ask, served: &ServedModel) -> Result<String, ApiError> {
+    Ok(render(ask, served)?.text)
 }
 
 /// Renders and tokenises. `early` looks at the least that the prompt can have, before the work.
@@ -165,24 +158,6 @@ pub(crate) fn prepare(
     Ok(Prepared { prompt, shape, outcomes })
 }
 
-/// The prompt that ends with the history, without the head of an answer.
-pub(crate) fn history(
-    ask: &Ask,
-    who: Who,
-    served: &ServedModel,
-    key: &RoutingKey,
-    cache: &PrefixCache,
-    client: &Client,
-) -> Result<Prompt, ApiError> {
-    let mut prepared = prepare(ask, who, served, key, cache, client)?;
-    let text = render_messages(ask, served, &ask.messages, false)?;
-    let tokenised = cache.read(&served.model, key, text, |_| Ok(()))?;
-    prepared.prompt.prefix.clone_from(&tokenised.names);
-    prepared.prompt.tokens.clone_from(&tokenised.tokens);
-    prepared.prompt.constraint = None;
-    Ok(prepared.prompt)
-}
-
 /// The length of a prompt that leaves room for an answer.
 fn fits(served: &ServedModel, tokens: usize) -> Result<u32, ApiError> {
     let tokens = u32::try_from(tokens).unwrap_or(u32::MAX);
@@ -212,7 +187,10 @@ fn render(ask: &Ask, served: &ServedModel) -> Result<Rendered, ApiError> {
     if ask.messages.is_empty() {
         return Err(ApiError::field("messages", "at least one message is required"));
     }
-    let mut text = render_messages(ask, served, &ask.messages, true)?;
+    let mut text = render_messages(ask, served, &ask.messages, !ask.history_only)?;
+    if ask.history_only {
+        return Ok(Rendered { text, opening: Opening::Plain });
+    }
     let thinking = served.format.thinks_at_end_of(&text);
     let begun = match &ask.tool_choice {
         ToolChoice::Required => r#"{"name":"#.to_owned(),

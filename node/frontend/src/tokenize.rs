@@ -14,8 +14,6 @@ pub(crate) struct ToTokens {
     pub(crate) ask: Ask,
     /// Whether the tokenizer puts around the text what it puts around every text.
     pub(crate) add_special: bool,
-    /// Whether a conversation ends with the beginning of an answer.
-    pub(crate) generation_prompt: bool,
     /// Whether the vocabulary's spellings are told too.
     pub(crate) spellings: bool,
 }
@@ -48,10 +46,10 @@ pub(crate) fn read(body: &[u8]) -> Result<ToTokens, ApiError> {
             return Err(ApiError::field("prompt", "missing field (or `messages`)"));
         }
     };
+    let history_only = !request.add_generation_prompt.unwrap_or(true);
     Ok(ToTokens {
-        ask,
+        ask: Ask { history_only, ..ask },
         add_special: request.add_special_tokens.unwrap_or(!is_chat),
-        generation_prompt: request.add_generation_prompt.unwrap_or(true),
         spellings: request.return_token_strs.unwrap_or(false),
     })
 }

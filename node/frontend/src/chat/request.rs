@@ -147,6 +147,7 @@ pub(crate) fn read(body: &[u8]) -> Result<Ask, ApiError> {
         model: request.model.filter(|name| !name.is_empty()),
         messages,
         raw: None,
+        history_only: false,
         tool_choice: read_choice(request.tool_choice, &tools)?,
         tools: tools.into(),
         strict,

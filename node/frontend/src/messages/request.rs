@@ -110,6 +110,7 @@ pub(crate) fn read(body: &[u8]) -> Result<Ask, ApiError> {
         model: request.model.filter(|name| !name.is_empty()),
         messages: history.messages,
         raw: None,
+        history_only: false,
         tools: tools.into(),
         strict: history.strict,
         format,

@@ -62,14 +62,14 @@ pub(super) async fn tokenize(app: State<Arc<App>>, headers: HeaderMap, body: Bod
         let read = tokenize::read(body)?;
         let (served, key) = app.resolve(&read.ask, tenant)?;
         let tokenizer = served.model.tokenizer();
-        let tokens = match (&read.ask.raw, read.add_special, read.generation_prompt) {
-            (None, false, true) => prompt::tokens(&read.ask, &served, &key, &app.cache, client)?,
-            (None, add_special, generation_prompt) => {
-                let text = prompt::conversation(&read.ask, &served, generation_prompt)?;
+        let tokens = match (&read.ask.raw, read.add_special) {
+            (None, false) => prompt::tokens(&read.ask, &served, &key, &app.cache, client)?,
+            (None, true) => {
+                let text = prompt::conversation(&read.ask, &served)?;
                 client.check()?;
-                tokenizer.encode(&text, add_special)
+                tokenizer.encode(&text, true)
             }
-            (Some(raw), add_special, _) => raw.tokens(tokenizer, add_special),
+            (Some(raw), add_special) => raw.tokens(tokenizer, add_special),
         };
         Ok(tokenize::body(&tokens, tokenizer, served.context, read.spellings))
     })

@@ -66,6 +66,8 @@ pub(crate) struct Fake {
     pub(crate) prompts: Mutex<Vec<(Prompt, Want)>>,
     /// Records that are kept; other nodes of the cluster may share them.
     pub(crate) records: Arc<Mutex<HashMap<RecordName, Vec<u8>>>>,
+    /// Another deletes at the same time and is first.
+    pub(crate) losing: bool,
     /// What becomes of new records.
     pub(crate) keeping: Result<Kept, Unkept>,
     /// One permit per request that came.
@@ -89,6 +91,7 @@ impl Fake {
             ids: AtomicU64::new(1),
             prompts: Mutex::new(Vec::new()),
             records: Arc::default(),
+            losing: false,
             keeping: Ok(Kept::Safe),
             came: Semaphore::new(0),
             cancelled: Arc::new(Semaphore::new(0)),
@@ -246,7 +249,8 @@ impl Cluster for Fake {
 
     fn forget(&self, name: RecordName) -> BoxFuture<'static, Result<bool, Unkept>> {
         let was = self.records.lock().unwrap().remove(&name).is_some();
-        futures::future::ready(Ok(was)).boxed()
+        let lost = Unkept("no node could keep the record".into());
+        futures::future::ready(if self.losing { Err(lost) } else { Ok(was) }).boxed()
     }
 
     fn entry_node(&self) -> String {

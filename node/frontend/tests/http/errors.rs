@@ -83,6 +83,7 @@ async fn wrong_chat_requests() {
 #[tokio::test]
 async fn wrong_messages_requests() {
     let rows = r#"
+400 | output_format | {"messages": USER, "output_format": {"type": "json_schema", "schema": {"type": "odd"}}}
 400 | messages: at least one | {"messages": []}
 400 | messages[0].content: missing field | {"messages": [{"role": "user"}]}
 400 | messages[0].role: `tool` | {"messages": [{"role": "tool", "content": "x"}]}

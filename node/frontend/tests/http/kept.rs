@@ -148,7 +148,8 @@ async fn a_kept_response_is_read_listed_and_deleted() {
             (400, Some(param))
         );
     }
-    assert_eq!(items("?limit=many").await.status, 400);
+    let many = items("?limit=many").await;
+    assert_eq!((many.status.as_u16(), &many.json()["error"]["param"]), (400, &json!("limit")));
     assert_eq!(call(&nodes[1], Method::GET, &format!("{path}?stream=true")).await.status, 400);
 
     // Node 0 still remembers what node 1 deletes.
@@ -257,4 +258,28 @@ async fn a_long_conversation_is_read_back_whole() {
     let said: usize = (0..5).map(|turn| noise(turn).len()).sum();
     assert!(kept < 3 * said, "{kept} bytes kept of {said}: turns are not written again and again");
     assert!(nodes[0].records.lock().unwrap().values().all(|value| value.len() <= 1 << 20));
+}
+
+#[tokio::test]
+async fn packed_bodies_are_refused_by_name() {
+    let node = Arc::new(Fake::new(say("x")));
+    for path in [RESPONSES, "/v1/messages", "/tokenize"] {
+        let mut asked = posted(path, "{}");
+        asked.headers_mut().insert("content-encoding", "gzip".parse().unwrap());
+        let reply = request(node.clone(), Limits::default(), asked).await;
+        assert_eq!(reply.status, 400);
+        assert!(reply.text.contains("content-encoding"), "{}", reply.text);
+    }
+    // What is only counted may not be as long as what is served.
+    let long = format!("{{\"prompt\": \"{}\"}}", "z".repeat(9 << 20));
+    let reply = request(node, Limits::default(), posted("/tokenize", long)).await;
+    assert_eq!(reply.status, 413);
+}
+
+#[tokio::test]
+async fn of_several_that_delete_the_last_is_not_told_of_a_failure() {
+    let node = Arc::new(Fake { losing: true, ..Fake::new(say("x")) });
+    let (one, _) = responded(&node, &json!({"input": "q"})).await;
+    let reply = call(&node, Method::DELETE, &format!("{RESPONSES}/{}", id(&one))).await;
+    assert_eq!(reply.status, 200, "{}", reply.text);
 }
