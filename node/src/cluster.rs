@@ -16,8 +16,12 @@ use std::sync::Arc;
 pub(crate) struct View(pub(crate) Arc<Node>);
 
 impl Cluster for View {
-    fn models(&self) -> Vec<ServedModel> {
-        self.0.served_models()
+    fn models(&self) -> Arc<[ServedModel]> {
+        self.0.catalog.models()
+    }
+
+    fn awaits(&self, model: Option<&str>) -> bool {
+        self.0.catalog.awaits(model)
     }
 
     fn readiness(&self) -> Result<(), String> {
@@ -26,11 +30,11 @@ impl Cluster for View {
 
     fn routing_key(
         &self,
-        _model: &str,
+        model: &str,
         tenant: &TenantId,
         salt: Option<&ClientSalt>,
     ) -> Option<RoutingKey> {
-        self.0.routing_key(tenant, salt)
+        self.0.routing_key(model, tenant, salt)
     }
 
     fn serve(&self, prompt: Prompt, want: Want) -> BoxFuture<'static, Result<Served, Refusal>> {

@@ -4,7 +4,9 @@ use crate::clock::Clock;
 use crate::node::Node;
 use crate::run;
 use crate::serve::STREAM_ITEMS;
+use bytes::Bytes;
 use futures::future::BoxFuture;
+use protocol::card::BlobDigest;
 use protocol::hash::HASH_VERSION;
 use protocol::id::NodeId;
 use protocol::op::ReadId;
@@ -168,6 +170,15 @@ impl transfer::Host for NodeHost {
                     Some(ReadBlock { digest, bytes, lease: Some(Box::new(owed)) })
                 })
                 .collect()
+        })
+    }
+
+    fn read_blob(&self, from: NodeId, digest: BlobDigest) -> BoxFuture<'_, Option<Bytes>> {
+        Box::pin(async move {
+            let node = self.node()?;
+            tracing::debug!(peer = %from.short(), ?digest, "reads");
+            // It may be a file.
+            tokio::task::spawn_blocking(move || node.catalog.blob(&digest)).await.ok()?
         })
     }
 }

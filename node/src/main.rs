@@ -8,6 +8,7 @@
 mod actors;
 mod admin;
 mod bench;
+mod catalog;
 mod cli;
 mod client;
 mod clock;

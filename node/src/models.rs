@@ -82,7 +82,7 @@ pub(crate) fn open(config: &EngineConfig) -> Result<Arc<Model>, Fault> {
 
 /// How it writes reasoning and calls: as configured (and checked), else as its files tell.
 pub(crate) fn format(config: &EngineConfig, model: &Model) -> Format {
-    config.format.parse().unwrap_or_else(|_| Format::of(model))
+    config.format.parse().unwrap_or_else(|_| Format::of(model.processor()))
 }
 
 /// Name under which it is served.

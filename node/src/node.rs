@@ -1,5 +1,6 @@
 //! A running node: what its tasks, listeners and actors share.
 
+use crate::catalog::{Catalog, Offer, routing_id};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::fault::Fault;
@@ -7,8 +8,7 @@ use crate::membership::{KnownMember, Membership, Roster};
 use crate::queue::Queue;
 use crate::run::LeaseCounter;
 use crate::switchboard::Switchboard;
-use frontend::{Format, ServedModel};
-use model::Model;
+use protocol::card::BlobDigest;
 use protocol::event::{Contact, EngineLoad, EngineReport, MemberState, MemberView};
 use protocol::hash::{ClientSalt, RoutingKey, RoutingNamespace, tenant_salt};
 use protocol::id::{EngineId, Incarnation, NodeId, TenantId};
@@ -49,27 +49,6 @@ impl LocalEngine {
     }
 }
 
-/// The model this node takes requests for.
-pub(crate) struct LocalModel {
-    /// Name under which it is served.
-    pub(crate) name: String,
-    /// Tokenizer, template, configuration.
-    pub(crate) model: Arc<Model>,
-    /// Longest prompt plus answer in tokens.
-    pub(crate) context: u32,
-    /// Names its prefixes, without any salt.
-    pub(crate) routing: RoutingNamespace,
-    /// Bytes of one block and tokens in it.
-    pub(crate) block_tokens: u32,
-    /// How it writes reasoning and calls.
-    pub(crate) format: Format,
-}
-
-/// Digest of a namespace, equal on nodes whose prefix names agree.
-pub(crate) fn routing_id(routing: &RoutingNamespace) -> [u8; 32] {
-    *blake3::hash(&protocol::wire::encode(routing).unwrap_or_default()).as_bytes()
-}
-
 /// Router side of placement.
 pub(crate) struct Placement {
     /// The block index.
@@ -93,7 +72,8 @@ pub(crate) struct Node {
     pub(crate) leases: LeaseCounter,
     pub(crate) dram: Option<Arc<kernels::Pool>>,
     pub(crate) engines: BTreeMap<EngineId, LocalEngine>,
-    pub(crate) model: LocalModel,
+    /// The models that requests are taken for.
+    pub(crate) catalog: Catalog,
     /// Bounds the engine's events in the block manager's mailbox.
     pub(crate) engine_mail: Arc<Semaphore>,
     /// Bounds frames of peers in the gossip machine's mailbox.
@@ -113,7 +93,6 @@ pub(crate) struct Node {
     pub(crate) views: RwLock<BTreeMap<NodeId, MemberView>>,
     pub(crate) transfer: Arc<transfer::Transfer>,
     pub(crate) admin_key: Zeroizing<String>,
-    pub(crate) created: UnixTime,
     pub(crate) draining: AtomicBool,
     /// Bytes lent to peers that read them now.
     pub(crate) owed: Arc<AtomicU64>,
@@ -148,15 +127,32 @@ impl Node {
         self.draining.load(Ordering::Relaxed)
     }
 
-    /// The key of prefix names of the served model for a tenant.
+    /// The key of prefix names of a model for a tenant; `None` when the model has just gone.
     pub(crate) fn routing_key(
         &self,
+        model: &str,
         tenant: &TenantId,
         salt: Option<&ClientSalt>,
     ) -> Option<RoutingKey> {
+        let (routing, _) = self.catalog.routing(model)?;
+        Some(self.key_within(&routing, tenant, salt))
+    }
+
+    /// The key of prefix names of a prompt on an engine of this node.
+    pub(crate) fn engine_key(&self, engine: EngineId, prompt: &Prompt) -> Option<RoutingKey> {
+        let routing = &self.engines.get(&engine)?.spec.routing;
+        Some(self.key_within(routing, &prompt.tenant, prompt.salt.as_ref()))
+    }
+
+    fn key_within(
+        &self,
+        routing: &RoutingNamespace,
+        tenant: &TenantId,
+        salt: Option<&ClientSalt>,
+    ) -> RoutingKey {
         let root = Zeroizing::new(read(&self.membership).salt_root.1);
         let salt = Zeroizing::new(tenant_salt(&root, &tenant.0, salt));
-        Some(RoutingKey::derive(&self.model.routing, &salt))
+        RoutingKey::derive(routing, &salt)
     }
 
     /// What only nodes of the cluster know of a tenant, to derive keys from.
@@ -165,16 +161,14 @@ impl Node {
         tenant_salt(&root, &tenant.0, None)
     }
 
-    /// The models that can be asked for here.
-    pub(crate) fn served_models(&self) -> Vec<ServedModel> {
-        vec![ServedModel {
-            name: self.model.name.clone(),
-            aliases: self.config.engine.aliases.clone(),
-            model: self.model.model.clone(),
-            context: self.model.context,
-            created: self.created.0,
-            format: self.model.format,
-        }]
+    /// Lists the models anew.
+    pub(crate) fn relist(&self) {
+        self.catalog.relist(&read(&self.views));
+    }
+
+    /// Cards of models that other members offer and that are not known here.
+    pub(crate) fn unknown_cards(&self) -> BTreeMap<BlobDigest, Offer> {
+        self.catalog.unknown(&read(&self.views))
     }
 
     /// Whether a request could be served now.
@@ -182,15 +176,22 @@ impl Node {
         if self.is_draining() {
             return Err("this node is leaving".into());
         }
-        let routing = routing_id(&self.model.routing);
+        let routed = self.catalog.routed();
         let serves = |view: &MemberView| {
-            view.state == MemberState::Alive && view.engines.iter().any(|e| e.routing == routing)
+            view.state == MemberState::Alive
+                && view.engines.iter().any(|engine| routed.contains(&engine.routing))
         };
         let here = self.engines.values().any(|engine| engine.alive.load(Ordering::Relaxed));
         if here || read(&self.views).values().any(serves) {
             return Ok(());
         }
-        Err(format!("no node serves the model {} now", self.model.name))
+        let models = self.catalog.models();
+        let names: Vec<&str> = models.iter().map(|model| model.name.as_str()).collect();
+        Err(match (names.is_empty(), self.catalog.awaits(None)) {
+            (false, _) => format!("no node serves the model {} now", names.join(", ")),
+            (true, true) => "the tokenizer of another node's model is still being fetched".into(),
+            (true, false) => "no node of this cluster serves a model".into(),
+        })
     }
 
     /// Whether a node is alive as gossip sees it.
@@ -210,12 +211,11 @@ impl Node {
     /// The router's question for a prompt.
     pub(crate) fn query<'a>(&self, prompt: &'a Prompt, avoid: &'a [NodeId]) -> Query<'a> {
         Query {
-            routing: routing_id(&self.model.routing),
+            routing: self.catalog.routing(&prompt.model).map_or([0; 32], |(_, id)| id),
             model: &prompt.model,
             prefix: &prompt.prefix,
             tokens: u32::try_from(prompt.tokens.len()).unwrap_or(u32::MAX),
             osl: prompt.hints.osl,
-            block_tokens: self.model.block_tokens,
             session: prompt.session.as_ref(),
             me: self.id,
             avoid,
@@ -269,8 +269,10 @@ impl Node {
                     kind: engine.spec.kind.clone(),
                     model: engine.spec.model.clone(),
                     routing: routing_id(&engine.spec.routing),
+                    card: self.catalog.own_card(),
                     storage: engine.spec.storage.id(),
                     block_bytes: engine.spec.storage.block_bytes,
+                    block_tokens: engine.spec.storage.block_tokens,
                     context: engine.spec.context,
                     load,
                 }
@@ -306,6 +308,21 @@ impl Node {
         };
         while !known() && !self.stop.is_cancelled() {
             tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+
+    /// Waits until a node without an engine knows a model of other members, if there are any: a
+    /// moment after it has heard of them.
+    pub(crate) async fn serving(&self) {
+        const PATIENCE: Duration = Duration::from_secs(10);
+        let alone = self.roster.all().len() < 2;
+        let ready = async {
+            while self.readiness().is_err() && !self.stop.is_cancelled() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        if !alone && tokio::time::timeout(PATIENCE, ready).await.is_err() {
+            tracing::warn!("no member serves a model yet; requests are refused until one does");
         }
     }
 

@@ -198,8 +198,8 @@ impl Run {
         resumed: u32,
     ) -> Result<mpsc::Receiver<StreamItem>, Refusal> {
         tracing::debug!(request = ?prompt.id, tokens = prompt.tokens.len(), "waits for room again");
-        let salt = prompt.salt.as_ref();
-        let key = self.node.routing_key(&prompt.tenant, salt).ok_or(Refusal::Gone)?;
+        let engine = self.placed.plan.prefill.engine;
+        let key = self.node.engine_key(engine, prompt).ok_or(Refusal::Gone)?;
         prompt.prefix = key.chain(&prompt.prefix, &prompt.tokens);
         self.submit(prompt, resumed).await
     }
@@ -213,11 +213,11 @@ async fn lease(
     ticket: Arc<Ticket>,
 ) -> Result<(Grant, LeaseGuard), Refusal> {
     let since = Instant::now();
-    let key = node.routing_key(&prompt.tenant, prompt.salt.as_ref()).ok_or(Refusal::Gone)?;
+    let engine = placed.plan.prefill.engine;
+    let key = node.engine_key(engine, prompt).ok_or(Refusal::Gone)?;
     loop {
         let lease = node.leases.next();
         let answer = node.board.expect_lease(lease);
-        let engine = placed.plan.prefill.engine;
         let guard =
             LeaseGuard { board: node.board.clone(), engine, lease, _ticket: ticket.clone() };
         node.board.send(Input::Store(In::Prepare(Box::new(Prepare {

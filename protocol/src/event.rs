@@ -1,6 +1,7 @@
 //! What nodes tell each other about their blocks, and about themselves.
 
 use crate::block::{StorageId, Tier};
+use crate::card::BlobDigest;
 use crate::hash::PrefixHash;
 use crate::id::{EngineId, Incarnation, NodeId, Target};
 use crate::sign::{Keypair, Signature};
@@ -335,10 +336,14 @@ pub struct EngineReport {
     /// BLAKE3 of the model's routing namespace (without any salt): equal means that prefixes
     /// have equal names.
     pub routing: [u8; 32],
+    /// Name of its [`crate::card::ModelCard`]; zero where there is none to be had.
+    pub card: BlobDigest,
     /// Form of its blocks.
     pub storage: StorageId,
     /// Bytes of one block.
     pub block_bytes: u64,
+    /// Tokens of one block.
+    pub block_tokens: u32,
     /// Longest prompt plus answer in tokens.
     pub context: u32,
     /// Its load now.

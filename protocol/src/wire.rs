@@ -4,6 +4,7 @@
 //! handshake; docs/formats.md lists every frame and its number. Decoders refuse what is longer than
 //! the limit before they allocate, and numbers they do not know.
 
+pub mod blobs;
 pub mod blocks;
 pub mod gossip;
 pub mod handshake;

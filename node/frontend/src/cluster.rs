@@ -12,7 +12,11 @@ use std::sync::Arc;
 /// The cluster as the frontend sees it.
 pub trait Cluster: Send + Sync + 'static {
     /// The models that can be asked for now, here or on other nodes.
-    fn models(&self) -> Vec<ServedModel>;
+    fn models(&self) -> Arc<[ServedModel]>;
+
+    /// Whether a model of this name (or any, without one) is served by another node of which this
+    /// one has yet to fetch the tokenizer.
+    fn awaits(&self, model: Option<&str>) -> bool;
 
     /// Whether a request could be served now; otherwise why not, in words for people.
     fn readiness(&self) -> Result<(), String>;
@@ -87,7 +91,7 @@ pub struct ServedModel {
     /// Other names it answers to; not listed.
     pub aliases: Vec<String>,
     /// Tokenizer and template.
-    pub model: Arc<model::Model>,
+    pub model: Arc<model::Processor>,
     /// Longest prompt plus answer, in tokens.
     pub context: u32,
     /// When it began to be served, in seconds since the Unix epoch.

@@ -103,6 +103,13 @@ impl ApiError {
         Self { param: Some("model".into()), ..Self::new(Kind::NoModel, message) }
     }
 
+    /// The model is another node's, and its tokenizer is on the way here.
+    pub(crate) fn awaited() -> Self {
+        let message = "the model is served by another node, and this node is still fetching its \
+                       tokenizer; retry in a second";
+        Self { retry_after: Some(1), ..Self::new(Kind::NoTarget, message) }
+    }
+
     fn status(&self, dialect: Dialect) -> StatusCode {
         let overloaded = StatusCode::from_u16(529).unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
         match (self.kind, dialect) {

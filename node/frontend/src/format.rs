@@ -72,8 +72,13 @@ impl Format {
         ("granite", Self::Granite),
     ];
 
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        Self::NAMED.iter().find(|(_, format)| *format == self).map_or("", |(name, _)| name)
+    }
+
     /// The format of a model.
-    pub fn of(model: &model::Model) -> Self {
+    pub fn of(model: &model::Processor) -> Self {
         let template = model.template();
         let format = Self::detect(template.source().unwrap_or_default(), |token| {
             model.tokenizer().token(token).is_some()

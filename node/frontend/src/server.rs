@@ -21,10 +21,11 @@ use crate::prompt::cache::PrefixCache;
 use crate::prompt::client::Client;
 use crate::prompt::session::Session;
 use crate::prompt::{self, Prepared, Who};
+use crate::responses::record::Wanted;
 use crate::seal::Seal;
 use crate::sse;
 use crate::stream::{Ending, Piece, Translator};
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::Response;
@@ -231,10 +232,13 @@ pub(crate) fn resolve(
     let models = cluster.models();
     let served = match &ask.model {
         Some(name) => models::find(&models, name),
-        None => (models.len() == 1).then(|| models.first()).flatten(),
+        None => models.first().filter(|_| models.len() == 1),
     };
     let Some(served) = served.cloned() else {
-        let names: Vec<String> = models.into_iter().map(|m| m.name).collect();
+        if cluster.awaits(ask.model.as_deref()) {
+            return Err(ApiError::awaited());
+        }
+        let names: Vec<String> = models.iter().map(|m| m.name.clone()).collect();
         return Err(ApiError::no_model(ask.model.as_deref().unwrap_or_default(), &names));
     };
     let salt = ask.nvext.cache_salt.as_deref().map(ClientSalt::of);
@@ -288,6 +292,14 @@ impl App {
         })
     }
 
+    /// What a body names of kept responses; the body comes back.
+    async fn wanted(&self, endpoint: Endpoint, body: Bytes) -> Result<(Wanted, Bytes), ApiError> {
+        if !endpoint.names_kept(&body) {
+            return Ok((Wanted::default(), body));
+        }
+        self.prepared(body.len(), move |_| Ok((Wanted::of(&body), body))).await
+    }
+
     async fn generate(
         self: &Arc<Self>,
         endpoint: Endpoint,
@@ -299,7 +311,8 @@ impl App {
         let arrived = Instant::now();
         let body = body::read(headers, body, &self.limits).await?;
         let keeper = self.keeper(&tenant.id);
-        let recalled = keeper.find(endpoint.wanted(&body)).await?;
+        let (wanted, body) = self.wanted(endpoint, body).await?;
+        let recalled = keeper.find(wanted, self.limits.body_bytes).await?;
         let who = Who {
             id: *id,
             tenant: tenant.id.clone(),

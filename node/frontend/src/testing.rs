@@ -4,7 +4,7 @@
 use crate::{Cluster, Kept, RecordName, Served, ServedModel, Unkept, Want};
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use model::Model;
+use model::{Model, Processor};
 use protocol::hash::{ClientSalt, RoutingKey, Token};
 use protocol::id::TenantId;
 use protocol::prompt::{Prompt, Refusal};
@@ -17,13 +17,17 @@ use std::sync::{Arc, OnceLock};
 pub(crate) mod read;
 
 /// The tiny model of the test fixtures.
-pub(crate) fn tiny() -> Arc<Model> {
-    static TINY: OnceLock<Arc<Model>> = OnceLock::new();
-    let open = || {
+fn opened() -> &'static Model {
+    static TINY: OnceLock<Model> = OnceLock::new();
+    TINY.get_or_init(|| {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/tiny-qwen3");
-        Arc::new(Model::open(&path).unwrap())
-    };
-    TINY.get_or_init(open).clone()
+        Model::open(&path).unwrap()
+    })
+}
+
+/// The tiny model without its weights.
+pub(crate) fn tiny() -> Arc<Processor> {
+    opened().processor().clone()
 }
 
 /// The tiny model, served with a context of `context` tokens.
@@ -40,7 +44,7 @@ pub(crate) fn served(context: u32) -> crate::ServedModel {
 
 /// The key of one salt.
 pub(crate) fn key(salt: u8) -> RoutingKey {
-    RoutingKey::derive(&tiny().routing(), &[salt; 32])
+    RoutingKey::derive(&opened().routing(), &[salt; 32])
 }
 
 /// Tokens of `text`.
@@ -65,8 +69,12 @@ pub(crate) fn tools() -> crate::tools::Tools {
 pub(crate) struct Nobody;
 
 impl Cluster for Nobody {
-    fn models(&self) -> Vec<ServedModel> {
-        Vec::new()
+    fn models(&self) -> Arc<[ServedModel]> {
+        Arc::new([])
+    }
+
+    fn awaits(&self, _: Option<&str>) -> bool {
+        false
     }
 
     fn readiness(&self) -> Result<(), String> {

@@ -10,10 +10,12 @@ use crate::fields::Fields;
 use crate::folder::{Folder, not_a_model};
 use crate::gguf::{Header, TensorInfo, Value};
 use crate::grammar::Grammars;
+use crate::processor::Processor;
 use crate::template::{ChatTemplate, Date};
 use crate::tokenizer::{self, Tokenizer};
 use crate::weights::{self, Opened, Weights};
 use candle_core::quantized::GgmlDType;
+use protocol::card::{BlobDigest, ModelCard};
 use protocol::hash::{HASH_VERSION, RoutingNamespace, Token};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,23 +30,31 @@ pub struct OpenOptions {
     pub today: Option<Date>,
 }
 
+impl OpenOptions {
+    /// The day, for a template that cannot do without: one that only some templates ask for would
+    /// make their prompts new every day.
+    pub(crate) fn day_for(&self, template: Option<&str>) -> Option<Date> {
+        self.today.filter(|_| template.is_some_and(demands_day))
+    }
+}
+
 /// Everything read from a model's files, and checked: any decoder of its family can run it.
 #[derive(Debug)]
 pub struct Model {
     name: String,
     config: ModelConfig,
-    tokenizer: Tokenizer,
-    stop_tokens: Vec<Token>,
-    template: ChatTemplate,
+    processor: Arc<Processor>,
+    /// The content of `tokenizer.json`, where there is one.
+    tokenizer_file: Option<Arc<[u8]>>,
     weights: Weights,
     routing: RoutingNamespace,
-    grammars: Arc<Grammars>,
 }
 
 /// What both file formats come to.
 struct Parts {
     config: ModelConfig,
     tokenizer: Tokenizer,
+    tokenizer_file: Option<Vec<u8>>,
     tokenizer_digest: [u8; 32],
     weights: Weights,
     template: Option<(PathBuf, String)>,
@@ -98,19 +108,24 @@ impl Model {
         &self.config
     }
 
+    /// All but the weights.
+    pub fn processor(&self) -> &Arc<Processor> {
+        &self.processor
+    }
+
     /// The tokenizer.
     pub fn tokenizer(&self) -> &Tokenizer {
-        &self.tokenizer
+        self.processor.tokenizer()
     }
 
     /// Tokens that end an answer: end of sequence and end of turn; sorted.
     pub fn stop_tokens(&self) -> &[Token] {
-        &self.stop_tokens
+        self.processor.stop_tokens()
     }
 
     /// The chat template.
     pub fn template(&self) -> &ChatTemplate {
-        &self.template
+        self.processor.template()
     }
 
     /// The weights.
@@ -120,12 +135,31 @@ impl Model {
 
     /// The compiler of constraints on its answers.
     pub fn grammars(&self) -> Arc<Grammars> {
-        Arc::clone(&self.grammars)
+        self.processor.grammars()
     }
 
     /// What must be equal for equal names of prefixes: digests of weights and tokenizer.
     pub fn routing(&self) -> RoutingNamespace {
         self.routing.clone()
+    }
+
+    /// What other nodes need to take requests for this model, served under `name` and `aliases`
+    /// with answers in `format`; beside it the tokenizer's bytes, which the card names.
+    pub fn card(&self, name: &str, aliases: &[String], format: &str) -> (ModelCard, Arc<[u8]>) {
+        let file = self.tokenizer_file.clone();
+        let tokenizer = file.unwrap_or_else(|| self.tokenizer().to_json().into());
+        let template = self.template();
+        let card = ModelCard {
+            name: name.to_owned(),
+            aliases: aliases.to_vec(),
+            format: format.to_owned(),
+            routing: self.routing(),
+            stop_tokens: self.stop_tokens().to_vec(),
+            template: template.source().map(str::to_owned),
+            specials: template.specials().to_vec(),
+            tokenizer: BlobDigest::of(&tokenizer),
+        };
+        (card, tokenizer)
     }
 }
 
@@ -170,6 +204,7 @@ impl Parts {
             config,
             tokenizer,
             tokenizer_digest: *digest.finalize().as_bytes(),
+            tokenizer_file: Some(folder.tokenizer),
             template: folder.template,
             specials: folder.specials,
             extra_eos: folder.generation_eos,
@@ -196,6 +231,7 @@ impl Parts {
             specials: specials(&header),
             weights: Opened::gguf(file, &header).interleaved(&config).check(&config, path)?,
             tokenizer_digest: tokenizer::digest_gguf(&header),
+            tokenizer_file: None,
             config,
             tokenizer,
             extra_eos: Vec::new(),
@@ -214,8 +250,7 @@ impl Parts {
             return Err(ModelError::tokenizer(path, detail));
         }
         let source = self.template.as_ref().map(|(_, text)| text.as_str());
-        // A day that only some templates ask for would make their prompts new every day.
-        let today = options.today.filter(|_| source.is_some_and(demands_day));
+        let today = options.day_for(source);
         let template = ChatTemplate::compile(source, self.specials.clone(), today);
         let template = template.map_err(|detail| {
             let path = self.template.as_ref().map_or(path, |(path, _)| path);
@@ -233,12 +268,10 @@ impl Parts {
             hash_version: HASH_VERSION,
         };
         Ok(Model {
-            grammars: Arc::new(Grammars::new(self.tokenizer.clone(), stop_tokens.clone())),
             name,
             config: self.config,
-            tokenizer: self.tokenizer,
-            stop_tokens,
-            template,
+            processor: Arc::new(Processor::new(self.tokenizer, template, stop_tokens)),
+            tokenizer_file: self.tokenizer_file.map(Arc::from),
             weights: self.weights,
             routing,
         })

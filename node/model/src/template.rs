@@ -101,6 +101,11 @@ impl ChatTemplate {
         self.source.as_deref()
     }
 
+    /// Its variables for special tokens.
+    pub(crate) fn specials(&self) -> &[(String, String)] {
+        &self.specials
+    }
+
     /// Whether the template renders tool definitions by itself.
     pub fn renders_tools(&self) -> bool {
         self.skills.tools

@@ -49,6 +49,12 @@ impl Tokenizer {
         Self::from_library(path, upstream)
     }
 
+    /// The content of a `tokenizer.json` that makes the same tokenizer.
+    pub(crate) fn to_json(&self) -> Vec<u8> {
+        // The library's types have no case that cannot be written.
+        self.inner.upstream.to_string(false).unwrap_or_default().into_bytes()
+    }
+
     fn from_library(path: &Path, mut upstream: tokenizers::Tokenizer) -> Result<Self, ModelError> {
         const MOST: usize = 1 << 24; // far above any vocabulary: an id beyond is damage
         let quiet = upstream.with_truncation(None).map(|upstream| upstream.with_padding(None));

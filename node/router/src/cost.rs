@@ -25,18 +25,8 @@ const BETTER_MS: f64 = 1e-6;
 pub(crate) struct Ask {
     pub(crate) tokens: u32,
     pub(crate) osl: u32,
-    pub(crate) block_tokens: u32,
     pub(crate) me: NodeId,
     pub(crate) now: Time,
-}
-
-impl Ask {
-    /// Tokens of a run that can be used: whole blocks, and never the last token, whose logits are
-    /// needed.
-    fn usable(&self, granules: u32) -> u32 {
-        let whole = |tokens: u32| tokens - tokens % self.block_tokens;
-        whole(self.tokens.saturating_sub(1)).min(whole(granules.saturating_mul(INDEX_GRANULE)))
-    }
 }
 
 /// An engine's speed, with what it has not measured filled in.
@@ -194,8 +184,20 @@ impl Pricing<'_> {
         self.board.of(&self.node.view.node)
     }
 
+    /// Tokens of one block of the target.
+    fn block(&self) -> u32 {
+        self.report.block_tokens.max(1)
+    }
+
+    /// Tokens of a run that the target can use: whole blocks, and never the last token, whose
+    /// logits are needed.
+    fn usable(&self, granules: u32) -> u32 {
+        let whole = |tokens: u32| tokens - tokens % self.block();
+        whole(self.ask.tokens.saturating_sub(1)).min(whole(granules.saturating_mul(INDEX_GRANULE)))
+    }
+
     fn bytes_per_token(&self) -> f64 {
-        self.report.block_bytes as f64 / f64::from(self.ask.block_tokens)
+        self.report.block_bytes as f64 / f64::from(self.block())
     }
 
     fn import_ms(&self, tokens: u32) -> f64 {
@@ -209,7 +211,7 @@ impl Pricing<'_> {
         let load = self.report.load;
         let pending = self.holding().pending(self.node, self.report.engine, self.loads);
         let waiting = f64::from(load.prefill_tokens) + pending.tokens;
-        let block = f64::from(self.ask.block_tokens);
+        let block = f64::from(self.block());
         let osl = f64::from(self.ask.osl);
         let mine = f64::from(self.ask.tokens.saturating_sub(in_engine)) + osl;
         let theirs = pending.tokens + pending.requests * osl;
@@ -250,7 +252,7 @@ impl Pricing<'_> {
     /// from its NVMe.
     fn locals(&self) -> [Local; 3] {
         let (holding, storage) = (self.holding(), self.report.storage);
-        let usable = |granules| self.ask.usable(granules);
+        let usable = |granules| self.usable(granules);
         let in_engine = usable(holding.engine(self.node, self.report.engine, storage));
         let tokens = in_engine.max(usable(holding.dram(self.node, storage)));
         let now = Local { tokens, in_engine, wait_ms: 0.0 };
@@ -284,8 +286,8 @@ impl Pricing<'_> {
             .filter(|node| matches!(node.view.state, MemberState::Alive | MemberState::Draining))
             .filter_map(|node| {
                 let (holding, storage) = (self.board.of(&node.view.node), self.report.storage);
-                let dram = self.ask.usable(holding.dram(node, storage));
-                let tokens = dram.max(self.ask.usable(holding.nvme(node, storage)));
+                let dram = self.usable(holding.dram(node, storage));
+                let tokens = dram.max(self.usable(holding.nvme(node, storage)));
                 let way =
                     (tokens > beyond).then(|| way(node, self.node, self.ask.me, params))??;
                 let owed = node.view.owed_bytes as f64;
@@ -348,7 +350,7 @@ impl Pricing<'_> {
     /// A holder is exact to the block, the index to [`INDEX_GRANULE`]: the holder of the last known
     /// granule is also asked for the blocks of the next one; those it lacks it answers at once.
     fn beyond(&self, known: u32) -> u32 {
-        let block = self.ask.block_tokens.max(1);
+        let block = self.block();
         let whole = self.ask.tokens.saturating_sub(1) / block * block;
         known.saturating_add(INDEX_GRANULE).saturating_sub(block).min(whole).max(known)
     }

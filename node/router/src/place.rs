@@ -31,8 +31,6 @@ pub struct Query<'a> {
     pub tokens: u32,
     /// Expected answer length, tokens.
     pub osl: Option<u32>,
-    /// Tokens of one engine block.
-    pub block_tokens: u32,
     /// The session, when named (for [`Policy::Session`]).
     pub session: Option<&'a SessionId>,
     /// The node that asks.
@@ -244,13 +242,7 @@ fn decide(
     let board = Board::new(index, loads, &prompt, now);
     let nodes: Vec<Arc<Node>> = loads.nodes().values().cloned().collect();
     let peers = if policy.fetches() { nodes.as_slice() } else { &[] };
-    let ask = Ask {
-        tokens: query.tokens,
-        osl: query.osl.unwrap_or(params.osl),
-        block_tokens: query.block_tokens.max(1),
-        me: query.me,
-        now,
-    };
+    let ask = Ask { tokens: query.tokens, osl: query.osl.unwrap_or(params.osl), me: query.me, now };
     let (mut open, mut excluded) = (Vec::new(), Vec::new());
     for (node, report) in nodes.iter().flat_map(|n| n.view.engines.iter().map(move |e| (n, e))) {
         match exclusion(node, report, query) {

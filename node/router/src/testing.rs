@@ -4,6 +4,7 @@ use crate::machine::{Config, In, Out, Router};
 use crate::mix::mix;
 use crate::{IndexReader, Loads, Params, Policy, Query, index};
 use protocol::block::StorageId;
+use protocol::card::BlobDigest;
 use protocol::event::*;
 use protocol::hash::PrefixHash;
 use protocol::id::{EngineId, Incarnation, NodeId};
@@ -46,8 +47,10 @@ pub(crate) fn report() -> EngineReport {
         kind: "mock".into(),
         model: "m".into(),
         routing: ROUTING,
+        card: BlobDigest([0; 32]),
         storage: STORAGE,
         block_bytes: 160_000,
+        block_tokens: 16,
         context: 131_072,
         load: EngineLoad {
             total_blocks: 16_384,
@@ -185,7 +188,6 @@ pub(crate) fn query(prompt: &[PrefixHash], tokens: u32) -> Query<'_> {
         prefix: prompt,
         tokens,
         osl: None,
-        block_tokens: 16,
         session: None,
         me: node(0),
         avoid: &[],

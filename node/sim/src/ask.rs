@@ -133,7 +133,6 @@ impl World {
     /// Chooses a place; the node that bounced the prompt is the last resort.
     fn choose(&mut self, h: usize, id: RequestId) -> Option<Result<Placed, Refusal>> {
         let (now, policy) = (self.now, self.scenario.policy());
-        let block_tokens = self.scenario.cluster.block_tokens;
         let me = self.hosts.get(h)?.id;
         let live = self.live(h)?;
         live.seeds = live.seeds.wrapping_add(1);
@@ -152,7 +151,6 @@ impl World {
                 prefix: &ask.prompt.prefix,
                 tokens: u32::try_from(ask.prompt.tokens.len()).unwrap_or(u32::MAX),
                 osl: ask.prompt.hints.osl,
-                block_tokens,
                 session: ask.prompt.session.as_ref(),
                 me,
                 avoid,

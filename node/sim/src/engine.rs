@@ -4,6 +4,7 @@ use crate::mail::{Mail, Timer};
 use crate::world::World;
 use mock::{In, Out, Pattern};
 use protocol::block::ContentDigest;
+use protocol::card::BlobDigest;
 use protocol::event::EngineReport;
 use protocol::id::EngineId;
 use protocol::machine::Machine;
@@ -168,8 +169,10 @@ impl World {
                 kind: spec.kind.clone(),
                 model: spec.model.clone(),
                 routing: crate::host::routing_id(),
+                card: BlobDigest([0; 32]),
                 storage: spec.storage.id(),
                 block_bytes: spec.storage.block_bytes,
+                block_tokens: spec.storage.block_tokens,
                 context: spec.context,
                 load,
             }

@@ -3,6 +3,7 @@
 use super::{Home, entropy, get, hello, put, record_fault};
 use crate::actors;
 use crate::actors::shell::{Mail, Parts, Shell, Wired};
+use crate::catalog::{Catalog, Own};
 use crate::clock::Clock;
 use crate::fault::Fault;
 use crate::files::write_secret;
@@ -10,7 +11,7 @@ use crate::host::NodeHost;
 use crate::http::Listeners;
 use crate::membership::{KnownMember, Membership, Roster};
 use crate::models;
-use crate::node::{LocalEngine, LocalModel, Node, Placement};
+use crate::node::{LocalEngine, Node, Placement};
 use crate::queue::Queue;
 use crate::rim;
 use crate::switchboard::{Machines, Switchboard};
@@ -48,9 +49,10 @@ fn internal(error: impl std::fmt::Display) -> Fault {
     Fault::new(error, "this is a defect; please report it with the log")
 }
 
-/// The model and the engine, read and started.
+/// The model and the engine, read and started; nothing with the engine `none`.
+#[derive(Default)]
 struct Served {
-    model: LocalModel,
+    model: Option<Own>,
     dram: Option<Arc<kernels::Pool>>,
     engines: BTreeMap<EngineId, Arc<dyn Engine>>,
     events: Vec<(EngineId, mpsc::Receiver<EngineEvent>)>,
@@ -60,41 +62,44 @@ struct Served {
 /// Reads the model and starts the engine. Slow, and blocking.
 fn serve_model(home: &Home, clock: Clock) -> Result<Served, Fault> {
     let config = &home.config.engine;
+    if config.kind == "none" {
+        if !config.model.is_empty() {
+            tracing::warn!(
+                "without an engine the model is not read: those of other nodes are served"
+            );
+        }
+        return Ok(Served::default());
+    }
+    tracing::info!(model = models::wanted(config), "reading the model");
     let model = models::open(config)?;
     let storage = engines::storage(config, &model);
     let name = models::served_name(config, &model);
-    let mut served = Served {
-        model: LocalModel {
-            name: name.clone(),
-            context: u32::try_from(model.config().max_position).unwrap_or(u32::MAX),
-            routing: model.routing(),
-            block_tokens: storage.block_tokens,
-            format: models::format(config, &model),
-            model: model.clone(),
-        },
-        dram: None,
-        engines: BTreeMap::new(),
-        events: Vec::new(),
-        disk: None,
-    };
-    if config.kind == "none" {
-        return Ok(served);
-    }
     let dram_bytes = home.config.dram.mib.saturating_mul(1 << 20);
     fits_memory(engines::pool_bytes(config, &storage).saturating_add(dram_bytes))?;
     let pool = tiers::dram_pool(dram_bytes, &storage)
         .map_err(|error| Fault::new(error, "change dram.mib"))?;
-    served.disk = disk::start(&home.config, &storage, &pool, clock)?;
+    let disk = disk::start(&home.config, &storage, &pool, clock)?;
     let (sender, receiver) = mpsc::channel(actors::engine::EVENTS_MAX);
     let id = EngineId(0);
     let (dram, epoch) = (pool.clone(), clock.epoch());
-    let start = engines::Start { id, name, model, dram, epoch, events: sender };
+    let start = engines::Start {
+        id,
+        name: name.clone(),
+        model: model.clone(),
+        dram,
+        epoch,
+        events: sender,
+    };
     let started = engines::start(config, start)?;
-    served.model.context = started.spec().context;
-    served.engines.insert(id, started);
-    served.events.push((id, receiver));
-    served.dram = Some(pool);
-    Ok(served)
+    let format = models::format(config, &model);
+    let names = (name.as_str(), config.aliases.as_slice());
+    Ok(Served {
+        model: Some(Own::new(&model, names, format, started.spec().context, Clock::unix().0)),
+        dram: Some(pool),
+        engines: BTreeMap::from([(id, started)]),
+        events: vec![(id, receiver)],
+        disk,
+    })
 }
 
 /// Refuses pools that this machine's memory cannot hold, before anything is reserved.
@@ -128,6 +133,7 @@ fn build_machines(
     clock: Clock,
 ) -> Result<(Built, Placement), Fault> {
     let specs: Vec<_> = served.engines.values().map(|engine| engine.spec().clone()).collect();
+    let block_tokens = specs.first().map_or(16, |spec| spec.storage.block_tokens);
     let store = kvstore::Store::new(kvstore::Config {
         keypair: home.keypair.clone(),
         incarnation: home.incarnation,
@@ -136,7 +142,7 @@ fn build_machines(
         dram_slot_bytes: served.dram.as_ref().map_or(0, |pool| pool.slot_bytes() as u64),
         nvme_slots: served.disk.as_ref().map_or(0, |(tier, _)| tier.slots()),
         buggify: None,
-        decode_batch: 16 / served.model.block_tokens.clamp(1, 16),
+        decode_batch: 16 / block_tokens.clamp(1, 16),
         limits: kvstore::Limits::default(),
     })
     .map_err(internal)?;
@@ -247,7 +253,6 @@ pub(super) async fn run(
     for peer in peers {
         let _ = rim_commands.try_send(rim::Command::Dial(peer));
     }
-    tracing::info!(model = models::wanted(&home.config.engine), "reading the model");
     let (home, served) = tokio::task::spawn_blocking(move || {
         let served = serve_model(&home, clock);
         served.map(|served| (home, served))
@@ -275,7 +280,7 @@ pub(super) async fn run(
             .iter()
             .map(|(id, engine)| (*id, LocalEngine::new(engine.spec().clone())))
             .collect(),
-        model: served.model,
+        catalog: Catalog::new(served.model, &home.config.node.data_dir.join("models")),
         engine_mail: Arc::new(Semaphore::new(actors::engine::EVENTS_MAX)),
         gossip_mail: Arc::new(Semaphore::new(GOSSIP_MAIL_MAX)),
         state_mail: Arc::new(Semaphore::new(STATE_MAIL_MAX)),
@@ -288,7 +293,6 @@ pub(super) async fn run(
         views: RwLock::new(BTreeMap::new()),
         transfer,
         admin_key: admin_key(&home.config.node.data_dir)?,
-        created: Clock::unix(),
         draining: false.into(),
         owed: Arc::default(),
         tally: crate::metrics::Tally::default(),
@@ -317,6 +321,7 @@ pub(super) async fn run(
     node.engines_started().await;
     node.placeable().await;
     listeners.serve(&node);
+    node.serving().await;
     // Who started it may have stopped reading; the node goes on.
     let _unread = writeln!(
         std::io::stdout(),

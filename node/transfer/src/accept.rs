@@ -3,7 +3,7 @@
 use crate::alpn::Alpn;
 use crate::stream::Stream;
 use crate::transfer::Inner;
-use crate::{blocks, hello, join, quic, serve, tls};
+use crate::{blobs, blocks, hello, join, quic, serve, tls};
 use protocol::id::NodeId;
 use quinn::crypto::rustls::HandshakeData;
 use quinn::{Connection, Endpoint, Incoming, VarInt};
@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 const HANDSHAKES_MAX: usize = 256;
 /// From so many on, a newcomer must first prove that it owns its address.
 const HANDSHAKES_TRUSTED: usize = 32;
-/// Streams at once on a connection for blocks; the credits are far below.
+/// Streams at once on a connection for blocks or blobs; the credits are far below.
 const BLOCKS_STREAMS: u32 = 64;
 
 /// Close code: the port goes down.
@@ -82,7 +82,7 @@ async fn handshake(
     };
     match alpn {
         Alpn::Join => join::admit(&inner, &connection, peer).await,
-        Alpn::Serve | Alpn::Blocks => member(inner, connection, alpn, peer).await,
+        Alpn::Serve | Alpn::Blocks | Alpn::Blobs => member(inner, connection, alpn, peer).await,
     }
 }
 
@@ -101,7 +101,7 @@ async fn member(inner: Arc<Inner>, connection: Connection, alpn: Alpn, peer: Nod
         Err(e) => return tracing::info!("{peer:?} from {}: {e}", connection.remote_address()),
     }
     let most = match alpn {
-        Alpn::Blocks => BLOCKS_STREAMS,
+        Alpn::Blocks | Alpn::Blobs => BLOCKS_STREAMS,
         _ => inner.limits.serve_streams_per_connection,
     };
     quic::welcome(&connection, most);
@@ -122,6 +122,7 @@ async fn member(inner: Arc<Inner>, connection: Connection, alpn: Alpn, peer: Nod
         streams.spawn(async move {
             match alpn {
                 Alpn::Blocks => blocks::answer(&inner, peer, &mut stream).await,
+                Alpn::Blobs => blobs::answer(&inner, peer, &mut stream).await,
                 _ => serve::answer(&inner, peer, &mut stream).await,
             }
         });

@@ -1,4 +1,4 @@
-//! The three protocols of the port.
+//! The protocols of the port.
 
 /// A protocol, as the TLS handshake names it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -7,19 +7,22 @@ pub enum Alpn {
     Serve,
     /// Blocks, between members.
     Blocks,
+    /// Bytes named by their content, between members.
+    Blobs,
     /// A stranger asks to join.
     Join,
 }
 
 impl Alpn {
     /// All, in the order in which the server prefers them.
-    pub const ALL: [Self; 3] = [Self::Serve, Self::Blocks, Self::Join];
+    pub const ALL: [Self; 4] = [Self::Serve, Self::Blocks, Self::Blobs, Self::Join];
 
     /// The name on the wire.
     pub const fn name(self) -> &'static [u8] {
         match self {
             Self::Serve => b"dn-serve/1",
             Self::Blocks => b"dn-blocks/1",
+            Self::Blobs => b"dn-blobs/1",
             Self::Join => b"dn-join/1",
         }
     }

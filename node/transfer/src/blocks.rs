@@ -1,6 +1,7 @@
 //! `dn-blocks/1`, the holder's side: blocks out of DRAM slots, without copying them.
 
-use crate::frame::{self, FrameError, FrameReader};
+use crate::asked;
+use crate::frame::{self, FrameError};
 use crate::host::ReadBlock;
 use crate::serve::{STREAM_FAILED, STREAM_MALFORMED};
 use crate::stream::{Sender, Stream, reader_gone};
@@ -22,37 +23,21 @@ const WITHIN_MAX_MS: u32 = 60_000;
 /// Answers one request of a member.
 pub(crate) async fn answer(inner: &Arc<Inner>, peer: NodeId, stream: &mut Stream) {
     let Stream { send, recv } = stream;
-    let mut reader = FrameReader::new(&mut *recv);
-    let request = async {
-        let request = reader.frame::<BlocksRequest>(REQUEST_MAX).await?;
-        // The reader says no more, so whatever comes from now on means that it has gone.
-        match reader.frame_or_end::<u8>(0).await? {
-            None => Ok(request),
-            Some(_) => Err(FrameError::Ended),
-        }
+    let within = inner.limits.first_frame;
+    let request = asked::request::<BlocksRequest>(send, recv, REQUEST_MAX, within).await;
+    let Some(request) = request else {
+        return tracing::debug!("{peer:?} sent no request for blocks");
     };
-    let request = match tokio::time::timeout(inner.limits.first_frame, request).await {
-        Ok(Ok(request)) if request.keys.len() <= BLOCKS_MAX => request,
-        _ => {
-            tracing::debug!("{peer:?} sent no request for blocks");
-            send.reset(STREAM_MALFORMED);
-            return;
-        }
-    };
+    if request.keys.len() > BLOCKS_MAX {
+        return send.reset(STREAM_MALFORMED);
+    }
     let Some(_credit) = inner.credits.take(peer) else {
         let _ = frame::write(send, &BlockHead::Busy).await;
-        send.finish().await;
-        return;
+        return send.finish().await;
     };
     let within = Duration::from_millis(request.within_ms.min(WITHIN_MAX_MS).into());
     let gone = reader_gone(send, recv);
-    let sending = tokio::time::timeout(within, send_blocks(inner, peer, request, send));
-    let sent = tokio::select! {
-        biased;
-        sent = sending => matches!(sent, Ok(Ok(()))),
-        () = gone => false,
-    };
-    if !sent {
+    if !asked::sent(within, gone, send_blocks(inner, peer, request, send)).await {
         // Also lets go of the slots whose bytes still wait to be sent.
         send.reset(STREAM_FAILED);
     }
@@ -84,10 +69,17 @@ async fn send_block(inner: &Inner, block: ReadBlock, send: &mut Sender) -> Resul
     frame::write(send, &BlockHead::Present { digest: Box::new(digest), length }).await?;
     // The slot itself becomes the send buffer; it is released when its last byte is acknowledged
     // (QUIC), or has been encrypted (TLS-TCP).
-    let mut bytes = Bytes::from_owner(Leased { bytes, _lease: lease });
+    send_paced(inner, Bytes::from_owner(Leased { bytes, _lease: lease }), send).await
+}
+
+/// Sends bytes, no faster than the configuration allows.
+pub(crate) async fn send_paced(
+    inner: &Inner,
+    mut bytes: Bytes,
+    send: &mut Sender,
+) -> Result<(), FrameError> {
     let Some(throttle) = &inner.throttle else {
-        send.send(bytes).await?;
-        return Ok(());
+        return send.send(bytes).await;
     };
     while !bytes.is_empty() {
         let piece = bytes.split_to(bytes.len().min(PIECE));

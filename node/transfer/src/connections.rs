@@ -45,7 +45,7 @@ impl Connections {
     fn pool(&self, inner: &Inner, node: NodeId, alpn: Alpn) -> Arc<Pool> {
         let limits = &inner.limits;
         let most = match alpn {
-            Alpn::Blocks => BLOCKS_STREAMS,
+            Alpn::Blocks | Alpn::Blobs => BLOCKS_STREAMS,
             _ => limits.serve_streams_per_connection as usize,
         };
         let make = || Pool::new(most, limits.idle * KEPT_BY_CLIENT);

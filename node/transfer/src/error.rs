@@ -41,6 +41,14 @@ pub enum TransferError {
         /// What the last address answered.
         reason: String,
     },
+    /// The peer was reached and did not give the bytes that were asked for.
+    #[error("{node:?} did not give the bytes asked for: {reason}")]
+    NoBlob {
+        /// Who.
+        node: NodeId,
+        /// Why.
+        reason: String,
+    },
     /// The peer failed lately and is left alone until its next probe.
     #[error("{node:?} is in quarantine for another {for_ms} ms")]
     Quarantined {

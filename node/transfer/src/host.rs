@@ -1,8 +1,10 @@
 //! What the endpoint asks of its node.
 
+use bytes::Bytes;
 use futures::future::BoxFuture;
 use kernels::SlotReader;
 use protocol::block::SignedDigest;
+use protocol::card::BlobDigest;
 use protocol::id::NodeId;
 use protocol::wire::blocks::BlocksRequest;
 use protocol::wire::handshake::Hello;
@@ -48,6 +50,11 @@ pub trait Host: Send + Sync + 'static {
         from: NodeId,
         request: BlocksRequest,
     ) -> BoxFuture<'_, Vec<Option<ReadBlock>>>;
+
+    /// A member wants the bytes of this name; `None` when they are not here.
+    fn read_blob(&self, _from: NodeId, _digest: BlobDigest) -> BoxFuture<'_, Option<Bytes>> {
+        Box::pin(std::future::ready(None))
+    }
 }
 
 /// A block that a peer may read.

@@ -15,6 +15,8 @@
 
 mod accept;
 mod alpn;
+mod asked;
+mod blobs;
 mod blocks;
 mod clock;
 mod config;

@@ -8,7 +8,7 @@ use crate::sockets::{BoxPipe, tls_addr};
 use crate::stream::{Receiver, Sender, Stream};
 use crate::tls::{self, Identity, Rule, SERVER_NAME};
 use crate::transfer::Inner;
-use crate::{blocks, clock, hello, join, serve};
+use crate::{blobs, blocks, clock, hello, join, serve};
 use protocol::id::NodeId;
 use protocol::wire::join::EXPORTER_LABEL;
 use rustls::pki_types::ServerName;
@@ -171,6 +171,7 @@ async fn member(inner: &Arc<Inner>, opened: Opened, alpn: Alpn, from: SocketAddr
         }
         match alpn {
             Alpn::Blocks => blocks::answer(inner, peer, &mut stream).await,
+            Alpn::Blobs => blobs::answer(inner, peer, &mut stream).await,
             _ => serve::answer(inner, peer, &mut stream).await,
         }
     }

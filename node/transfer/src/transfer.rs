@@ -2,6 +2,7 @@
 
 use crate::accept::{self, CLOSE_DOWN};
 use crate::alpn::Alpn;
+use crate::blobs;
 use crate::clock;
 use crate::config::{Limits, TransferConfig};
 use crate::connections::{self, Connections};
@@ -16,8 +17,10 @@ use crate::sockets::Sockets;
 use crate::tcp;
 use crate::throttle::Throttle;
 use crate::tls::Identity;
+use bytes::Bytes;
 use kernels::Pool;
 use protocol::block::BlockKey;
+use protocol::card::BlobDigest;
 use protocol::id::NodeId;
 use protocol::op::{FetchOp, Fetched};
 use protocol::wire::handshake::Hello;
@@ -188,6 +191,19 @@ impl Transfer {
         progress: mpsc::Sender<(usize, Fetched)>,
     ) -> Vec<(BlockKey, Fetched)> {
         fetch::fetch(&self.inner, &op, addrs, &pool, deadline, &progress).await
+    }
+
+    /// Fetches the bytes that `digest` names from one member, and checks them. Takes as long as bytes
+    /// come; a member that stalls for [`Limits::idle`] has failed.
+    ///
+    /// Errors are about the way to the peer, or say why it did not give the bytes.
+    pub async fn fetch_blob(
+        &self,
+        node: NodeId,
+        addrs: &[SocketAddr],
+        digest: BlobDigest,
+    ) -> Result<Bytes, TransferError> {
+        blobs::fetch(&self.inner, node, addrs, digest).await
     }
 
     /// Closes the connections to `node`, for a node that is known to be dead or has left: its

@@ -76,8 +76,10 @@ fn report() -> EngineReport {
         kind: "embedded".into(),
         model: "m".into(),
         routing: [1; 32],
+        card: BlobDigest([2; 32]),
         storage: StorageId(2),
         block_bytes: 3,
+        block_tokens: 16,
         context: 4,
         load: EngineLoad { prefill_rate: 100.0, ..EngineLoad::default() },
     }

@@ -4,8 +4,10 @@ use crate::values::{ann, batch, bob, cert, contact, heartbeat, hello, key, signe
 use protocol::block::{
     BlockKey, CacheRule, ContentDigest, PartSpec, SignedDigest, StorageNamespace,
 };
-use protocol::hash::{ClientSalt, HASH_VERSION, RoutingNamespace};
+use protocol::card::{BlobDigest, ModelCard};
+use protocol::hash::{ClientSalt, HASH_VERSION, RoutingNamespace, Token};
 use protocol::trust::JoinRole;
+use protocol::wire::blobs::{BlobHead, BlobRequest};
 use protocol::wire::blocks::{BlockHead, BlocksRequest};
 use protocol::wire::join::{Admission, JoinAnswer, JoinRefusal, JoinRequest};
 use protocol::wire::{WireError, decode, encode};
@@ -65,6 +67,7 @@ pub(crate) fn all() -> Vec<Case> {
     cases.extend(crate::serve::cases());
     cases.extend(crate::state::cases());
     cases.extend(blocks());
+    cases.extend(blobs());
     cases.extend(structures());
     cases
 }
@@ -129,6 +132,35 @@ fn blocks() -> Vec<Case> {
 }
 
 /// What is signed, hashed or written down.
+fn blobs() -> Vec<Case> {
+    let card = ModelCard {
+        name: "SmolLM2-135M-Instruct".into(),
+        aliases: vec!["small".into()],
+        format: "hermes".into(),
+        routing: RoutingNamespace {
+            weights: [1; 32],
+            tokenizer: [2; 32],
+            lora: None,
+            hash_version: HASH_VERSION,
+        },
+        stop_tokens: vec![Token(0), Token(2)],
+        template: Some("{{ messages }}".into()),
+        specials: vec![("bos_token".into(), "<s>".into())],
+        tokenizer: BlobDigest([3; 32]),
+    };
+    let mut cases = vec![value("model-card", card)];
+    cases.push(value("blobs-request", BlobRequest { digest: BlobDigest([3; 32]) }));
+    cases.extend(numbered(
+        "blobs-head",
+        vec![
+            ("present", BlobHead::Present { length: 2_104_556 }),
+            ("absent", BlobHead::Absent),
+            ("busy", BlobHead::Busy),
+        ],
+    ));
+    cases
+}
+
 fn structures() -> Vec<Case> {
     let digest = signed_digest();
     let SignedDigest { key: block, digest: content, producer, incarnation, .. } = &digest;

@@ -1,6 +1,7 @@
 //! Fixed values from which the golden frames are put together.
 
 use protocol::block::{BlockClass, BlockKey, Claim, ContentDigest, SignedDigest, StorageId};
+use protocol::card::BlobDigest;
 use protocol::event::{
     BucketDigests, Buckets, BucketsWanted, Contact, EngineLoad, EngineReport, EventBatch, EventRun,
     Heartbeat, Holder, Seq, SetDigest, Snapshot,
@@ -177,8 +178,10 @@ pub(crate) fn heartbeat() -> Heartbeat {
         kind: "embedded".into(),
         model: "SmolLM2-135M-Instruct".into(),
         routing: [0x55; 32],
+        card: BlobDigest([0x66; 32]),
         storage: storage(),
         block_bytes: 737_280,
+        block_tokens: 16,
         context: 8192,
         load: load(),
     };

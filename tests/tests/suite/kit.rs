@@ -45,13 +45,25 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// Starts one node per entry of `nodes`; `model` is a path.
     pub(crate) async fn start(model: &Path, nodes: Vec<NodeOptions>) -> Self {
+        Self::of(Some(model), nodes).await
+    }
+
+    /// Starts nodes whose own options name their models.
+    pub(crate) async fn mixed(nodes: Vec<NodeOptions>) -> Self {
+        Self::of(None, nodes).await
+    }
+
+    async fn of(model: Option<&Path>, nodes: Vec<NodeOptions>) -> Self {
         let mut options = FleetOptions::new(binary(), nodes.len() as u32);
-        options.model = Some(model.display().to_string());
+        options.model = model.map(|model| model.display().to_string());
         options.config = "[dram]\nmib = 160\n".into();
         options.per_node = nodes;
         let fleet = Fleet::start(options).await.unwrap();
         let client = Client::new(PATIENCE * 3).unwrap();
-        let model = client.models(fleet.node(0).http()).await.unwrap().remove(0);
+        let model = eventually("node 0 lists a model", async || {
+            client.models(fleet.node(0).http()).await.ok()?.into_iter().next()
+        });
+        let model = model.await;
         Self { fleet, client, http: http(), model }
     }
 

@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 mod backups;
+mod cards;
 mod command;
 mod kit;
 mod models;

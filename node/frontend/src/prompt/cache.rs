@@ -18,7 +18,7 @@ use super::cuts;
 use crate::error::ApiError;
 use lru::Lru;
 use memchr::memmem::Finder;
-use model::Model;
+use model::Processor;
 use prior::{Prior, best};
 use protocol::hash::{GRANULE, PrefixHash, RoutingKey, Token};
 use std::collections::BTreeMap;
@@ -102,7 +102,7 @@ impl PrefixCache {
     /// looks at the least number of tokens before any are made, and may refuse.
     pub(crate) fn read(
         &self,
-        model: &Model,
+        model: &Processor,
         key: &RoutingKey,
         text: String,
         early: impl FnOnce(usize) -> Result<(), ApiError>,
@@ -167,7 +167,7 @@ impl PrefixCache {
         Ok(out)
     }
 
-    fn marker(&self, model: &Model, mark: PrefixHash) -> Option<Arc<Finder<'static>>> {
+    fn marker(&self, model: &Processor, mark: PrefixHash) -> Option<Arc<Finder<'static>>> {
         if let Some(marker) = self.lock().markers.get(&mark) {
             return marker.clone();
         }

@@ -1,7 +1,7 @@
 //! Where a rendered prompt may be cut so that its parts can be tokenised apart.
 
 use memchr::memmem::Finder;
-use model::{Model, RenderRequest, Tokenizer};
+use model::{Processor, RenderRequest, Tokenizer};
 use protocol::hash::Token;
 use serde_json::json;
 
@@ -11,7 +11,7 @@ use serde_json::json;
 /// Tokenizers take special tokens out of the text before anything else, so the text may be cut
 /// before each of them; whether this one is of that kind is tried on a few texts rather than
 /// trusted (some strip white space around them).
-pub(crate) fn turn_marker(model: &Model) -> Option<String> {
+pub(crate) fn turn_marker(model: &Processor) -> Option<String> {
     let messages = [json!({"role": "user", "content": "x"})];
     let render = |add_generation_prompt| {
         let request = RenderRequest { messages: &messages, tools: &[], add_generation_prompt };

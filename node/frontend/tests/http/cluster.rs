@@ -16,7 +16,7 @@ use protocol::time::Span;
 use serde_json::Value;
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use tokio::sync::{Semaphore, mpsc};
 use tower::ServiceExt;
@@ -61,6 +61,8 @@ pub(crate) struct Fake {
     pub(crate) model: Arc<Model>,
     pub(crate) ready: Result<(), String>,
     pub(crate) names: Vec<&'static str>,
+    /// A model of this name is on its way.
+    pub(crate) awaited: Option<&'static str>,
     pub(crate) format: Format,
     pub(crate) ids: AtomicU64,
     pub(crate) prompts: Mutex<Vec<(Prompt, Want)>>,
@@ -68,6 +70,8 @@ pub(crate) struct Fake {
     pub(crate) records: Arc<Mutex<HashMap<RecordName, Vec<u8>>>>,
     /// Another deletes at the same time and is first.
     pub(crate) losing: bool,
+    /// So many deletions of records go well.
+    pub(crate) forgets: AtomicUsize,
     /// What becomes of new records.
     pub(crate) keeping: Result<Kept, Unkept>,
     /// One permit per request that came.
@@ -87,11 +91,13 @@ impl Fake {
             model: tiny(),
             ready: Ok(()),
             names: vec!["tiny"],
-            format: Format::of(&tiny()),
+            awaited: None,
+            format: Format::of(tiny().processor()),
             ids: AtomicU64::new(1),
             prompts: Mutex::new(Vec::new()),
             records: Arc::default(),
             losing: false,
+            forgets: AtomicUsize::new(usize::MAX),
             keeping: Ok(Kept::Safe),
             came: Semaphore::new(0),
             cancelled: Arc::new(Semaphore::new(0)),
@@ -164,16 +170,20 @@ impl Drop for OnDrop {
 }
 
 impl Cluster for Fake {
-    fn models(&self) -> Vec<ServedModel> {
+    fn models(&self) -> Arc<[ServedModel]> {
         let model = |name: &&str| ServedModel {
             name: (*name).into(),
             aliases: vec!["org/alias".into()],
-            model: self.model.clone(),
+            model: self.model.processor().clone(),
             context: self.context,
             created: 951_827_696,
             format: self.format,
         };
         self.names.iter().map(model).collect()
+    }
+
+    fn awaits(&self, model: Option<&str>) -> bool {
+        self.awaited.is_some() && model.is_none_or(|model| self.awaited == Some(model))
     }
 
     fn readiness(&self) -> Result<(), String> {
@@ -248,6 +258,11 @@ impl Cluster for Fake {
     }
 
     fn forget(&self, name: RecordName) -> BoxFuture<'static, Result<bool, Unkept>> {
+        let down = |left: usize| left.checked_sub(1);
+        if self.forgets.fetch_update(Ordering::Relaxed, Ordering::Relaxed, down).is_err() {
+            let away = Unkept("the owners are away".into());
+            return futures::future::ready(Err(away)).boxed();
+        }
         let was = self.records.lock().unwrap().remove(&name).is_some();
         let lost = Unkept("no node could keep the record".into());
         futures::future::ready(if self.losing { Err(lost) } else { Ok(was) }).boxed()

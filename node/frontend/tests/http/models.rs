@@ -50,6 +50,25 @@ async fn with_several_models_one_must_be_named() {
 }
 
 #[tokio::test]
+async fn a_model_whose_tokenizer_is_on_the_way_is_worth_a_retry() {
+    let fake = || Fake { awaited: Some("far"), ..Fake::new(say("ok")) };
+    let ask = |model: &str| {
+        let body = json!({"model": model, "messages": [{"role": "user", "content": "hi"}]});
+        request(Arc::new(fake()), Limits::default(), posted(CHAT, body.to_string()))
+    };
+    let reply = ask("far").await;
+    assert_eq!(reply.status, 503);
+    assert_eq!(reply.headers["retry-after"], "1");
+    assert!(reply.text.contains("still fetching its tokenizer"), "{}", reply.text);
+    assert_eq!(ask("farther").await.status, 404);
+    assert_eq!(ask("tiny").await.status, 200);
+    let alone = Fake { names: Vec::new(), ..fake() };
+    let body = json!({"messages": [{"role": "user", "content": "hi"}]});
+    let reply = request(Arc::new(alone), Limits::default(), posted(CHAT, body.to_string())).await;
+    assert_eq!(reply.status, 503);
+}
+
+#[tokio::test]
 async fn health_follows_readiness() {
     assert_eq!(get(Fake::new(say("ok")), "/health", false).await.status, 200);
     let fake = || Fake { ready: Err("loading the model".into()), ..Fake::new(say("ok")) };

@@ -56,6 +56,7 @@ impl Model {
         let parts = Parts {
             config,
             tokenizer,
+            tokenizer_file: None,
             tokenizer_digest: *digest.finalize().as_bytes(),
             weights: Weights::none(),
             template: Some((PathBuf::from(NAME), TEMPLATE.to_owned())),

@@ -2,6 +2,7 @@
 
 use crate::actors;
 use crate::actors::shell::{self, Mail};
+use crate::catalog::{self, offers_differ};
 use crate::clock::Clock;
 use crate::fault::Fault;
 use crate::node::Node;
@@ -52,6 +53,7 @@ pub(super) fn start(
     spawn(node, hear(node.clone(), happened));
     spawn(node, follow_news(node.clone(), rim_commands, news));
     spawn(node, actors::fetch::run(node.clone(), fetches));
+    spawn(node, catalog::run(node.clone()));
     spawn(node, report(node.clone()));
     spawn(node, watch_wall_clock(node.clone()));
     spawn(node, watch_machines(node.clone()));
@@ -132,10 +134,15 @@ async fn follow_news(
                     remember(&node, &member).await;
                 }
                 let now = (view.incarnation, view.state);
-                let before = {
+                let (before, other_models) = {
                     let mut views = node.views.write().unwrap_or_else(PoisonError::into_inner);
-                    views.insert(member, *view).map(|view| (view.incarnation, view.state))
+                    let other_models = offers_differ(views.get(&member), &view);
+                    let before = views.insert(member, *view);
+                    (before.map(|view| (view.incarnation, view.state)), other_models)
                 };
+                if other_models {
+                    node.relist();
+                }
                 if member != node.id && before != Some(now) {
                     keep_path(&node, member, before, now);
                 }

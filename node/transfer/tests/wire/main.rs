@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)] // real clocks and tasks
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)] // tests
 
+mod blobs;
 mod fetch;
 mod join;
 mod members;

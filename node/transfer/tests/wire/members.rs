@@ -16,7 +16,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use transfer::{TransferConfig, TransferError};
 
-const PROTOCOLS: [&[u8]; 2] = [b"dn-serve/1", b"dn-blocks/1"];
+const PROTOCOLS: [&[u8]; 3] = [b"dn-serve/1", b"dn-blocks/1", b"dn-blobs/1"];
 
 /// A stranger is turned away by TLS: it sees a handshake error, never a stream.
 async fn turned_away(keypair: Option<&Keypair>, protocols: &[&[u8]], addr: std::net::SocketAddr) {

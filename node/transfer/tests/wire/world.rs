@@ -1,11 +1,13 @@
 //! A small cluster in one process.
 
 use crate::net::Net;
+use bytes::Bytes;
 use futures::future::BoxFuture;
 use kernels::Pool;
 use protocol::block::{
     BlockKey, ContentDigest, Generation, SignedDigest, SlotId, SlotRef, StorageId,
 };
+use protocol::card::BlobDigest;
 use protocol::event::Contact;
 use protocol::hash::{HASH_VERSION, PrefixHash, Token};
 use protocol::id::{ClusterId, EngineId, Incarnation, NodeId, RequestId, Target, TenantId};
@@ -140,6 +142,7 @@ impl Cluster {
             cluster: self.clone(),
             pool: Pool::new(BLOCK, SLOTS).unwrap(),
             blocks: Mutex::default(),
+            blobs: Mutex::default(),
             mute: AtomicBool::new(false),
             serving: Semaphore::new(0),
             cancelled: Semaphore::new(0),
@@ -203,6 +206,8 @@ pub(crate) struct TestHost {
     cluster: Cluster,
     pub(crate) pool: Arc<Pool>,
     pub(crate) blocks: Mutex<BTreeMap<BlockKey, (SignedDigest, SlotRef)>>,
+    /// What is given for a name, right or wrong.
+    pub(crate) blobs: Mutex<BTreeMap<BlobDigest, Bytes>>,
     /// Answers nothing: reads of blocks hang.
     pub(crate) mute: AtomicBool,
     /// One permit per request that began to be served.
@@ -280,6 +285,15 @@ impl Host for TestHost {
                 Some(ReadBlock { digest: digest.clone(), bytes, lease: Some(lease) })
             });
             read.collect()
+        })
+    }
+
+    fn read_blob(&self, _from: NodeId, digest: BlobDigest) -> BoxFuture<'_, Option<Bytes>> {
+        Box::pin(async move {
+            if self.mute.load(Ordering::SeqCst) {
+                std::future::pending::<()>().await;
+            }
+            self.blobs.lock().unwrap().get(&digest).cloned()
         })
     }
 }

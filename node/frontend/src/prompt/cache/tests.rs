@@ -118,14 +118,15 @@ fn a_real_tokenizer_may_be_cut_at_its_turns() {
         println!("skipped: no model at {}", path.display());
         return;
     }
-    let model = Model::open(&path).unwrap();
-    assert_eq!(cuts::turn_marker(&model).as_deref(), Some("<|im_start|>"));
+    let model = model::Model::open(&path).unwrap();
+    let model = model.processor();
+    assert_eq!(cuts::turn_marker(model).as_deref(), Some("<|im_start|>"));
     let turn = "<|im_start|>user\n  What's 12345 + 世界🦀?\n\n<|im_end|>\n";
     let text = format!("{}<|im_start|>assistant\n", turn.repeat(5));
     let expected = model.tokenizer().encode(&text, false);
     let cache = PrefixCache::new(1 << 20);
     for _ in 0..2 {
-        let prompt = cache.read(&model, &key(1), text.clone(), |_| Ok(())).unwrap();
+        let prompt = cache.read(model, &key(1), text.clone(), |_| Ok(())).unwrap();
         assert_eq!(prompt.tokens, expected);
     }
 }

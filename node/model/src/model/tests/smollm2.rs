@@ -34,6 +34,7 @@ fn opens_and_tokenises_as_transformers() {
     assert!(!model.template().renders_tools());
     check_ids(&model, "smollm2");
     check_reference(&model, "smollm2.json");
+    crate::processor::tests::agrees(&model);
     // Digits one by one: the vocabulary has no token of two.
     assert_eq!(model.tokenizer().encode("12", false).len(), 2);
 }
