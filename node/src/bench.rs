@@ -15,10 +15,13 @@ fn binary() -> Result<PathBuf, Fault> {
         .map_err(|error| Fault::new(error, "the path of this program cannot be found"))
 }
 
-fn print_json(report: &impl Serialize) -> Result<(), Fault> {
-    let json = serde_json::to_string_pretty(report)
-        .map_err(|error| Fault::new(error, "this is a defect; please report it"))?;
-    print(json);
+/// Prints a report as its `table`, or as JSON.
+fn tell(report: &impl Serialize, table: String, json: bool) -> Result<(), Fault> {
+    print(match json {
+        false => table,
+        true => serde_json::to_string_pretty(report)
+            .map_err(|error| Fault::new(error, "this is a defect; please report it"))?,
+    });
     Ok(())
 }
 
@@ -38,11 +41,7 @@ pub(crate) async fn frontend(args: &BenchFrontend) -> Result<(), Fault> {
     let report = bench_frontend(&options, |text| eprintln!("{text}"))
         .await
         .map_err(|error| Fault::new(error, "see the message and the nodes' logs"))?;
-    if args.json {
-        return print_json(&report);
-    }
-    print(report.table());
-    Ok(())
+    tell(&report, report.table(), args.json)
 }
 
 /// Runs the arms and prints the report.
@@ -64,11 +63,7 @@ pub(crate) async fn agents(args: &BenchAgents) -> Result<(), Fault> {
     let report = bench_agents(&options, |text| eprintln!("{text}"))
         .await
         .map_err(|error| Fault::new(error, "see the message and the nodes' logs"))?;
-    if args.json {
-        return print_json(&report);
-    }
-    print(report.table());
-    Ok(())
+    tell(&report, report.table(), args.json)
 }
 
 /// Measures the NVMe tier and prints the report.
@@ -112,9 +107,5 @@ pub(crate) async fn store(args: BenchStore) -> Result<(), Fault> {
             "name a folder on a disk with room, as in --dir /var/tmp",
         )
     })?;
-    if args.json {
-        return print_json(&report);
-    }
-    print(report.table());
-    Ok(())
+    tell(&report, report.table(), args.json)
 }

@@ -107,6 +107,7 @@ impl Ahead {
         ask.history_only = true;
         ask.max_tokens = Some(1);
         ask.nvext.hints.priority = Some(PRIORITY);
+        ask.nvext.hints.strict_priority = None;
         ask.nvext.session_final = None;
         let id = RequestId(cluster.fresh_id());
         let who = Who { id, tenant, session, seed: 0 };

@@ -5,12 +5,14 @@
 
 use crate::cluster::{Cluster, Kept, RecordName, Unkept};
 use crate::error::{ApiError, Kind};
+use crate::limits;
 use crate::responses::record::{Recalled, Record, Wanted, unknown_previous};
 use crate::seal::Seal;
 use flate2::Compression;
 use flate2::read::{DeflateDecoder, DeflateEncoder};
 use futures::{StreamExt, TryStreamExt};
 use protocol::time::Span;
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,6 +25,8 @@ const PARTS_MAX: usize = 128;
 const PLAIN_MAX: u64 = 128 << 20;
 /// Most records a history is read from, one after the other.
 const STEPS_MAX: usize = 512;
+/// Most responses of which one request names items.
+const REFERENCED_MAX: usize = 1024;
 /// Responses looked up side by side for one request.
 const SIDE_BY_SIDE: usize = 16;
 /// How long what was read is remembered, at most.
@@ -37,15 +41,20 @@ pub(crate) enum Standing {
     Not(String),
 }
 
+/// A response and the bytes that it was packed from.
+#[derive(Clone)]
+pub(crate) struct Weighed {
+    record: Arc<Record>,
+    bytes: usize,
+}
+
 /// Responses that were read or written here, to spare the cluster a question.
-pub(crate) type Remembered = moka::sync::Cache<RecordName, Arc<Record>>;
+pub(crate) type Remembered = moka::sync::Cache<RecordName, Weighed>;
 
 /// A memory for about so many bytes.
 pub(crate) fn remembered(bytes: usize) -> Remembered {
     moka::sync::Cache::builder()
-        .weigher(|_, record: &Arc<Record>| {
-            u32::try_from(record.to_bytes().len()).unwrap_or(u32::MAX)
-        })
+        .weigher(|_, weighed: &Weighed| u32::try_from(weighed.bytes).unwrap_or(u32::MAX))
         .max_capacity(bytes as u64)
         .time_to_live(REMEMBERED)
         .build()
@@ -91,16 +100,21 @@ impl Keeper {
             return Standing::Not("the response has no id".into());
         };
         let seal = self.seal.clone();
+        let record = Arc::new(record);
         let packed = {
             let record = record.clone();
-            tokio::task::spawn_blocking(move || seal.seal(&pack(&record.to_bytes()))).await
+            tokio::task::spawn_blocking(move || {
+                let plain = record.to_bytes();
+                (plain.len(), seal.seal(&pack(&plain)))
+            })
         };
-        let Ok(sealed) = packed else {
+        let Ok((bytes, sealed)) = packed.await else {
             return Standing::Not("packing the response failed".into());
         };
         let parts = sealed.chunks(PART).count();
-        if parts > PARTS_MAX {
-            return Standing::Not(format!("it takes over {} MiB", (PART * PARTS_MAX) >> 20));
+        if bytes as u64 > PLAIN_MAX || parts > PARTS_MAX {
+            let most = [PLAIN_MAX as usize >> 20, (PART * PARTS_MAX) >> 20];
+            return Standing::Not(format!("it takes over {} MiB, {} packed", most[0], most[1]));
         }
         let mut standing = Standing::Safe;
         for (part, bytes) in sealed.chunks(PART).enumerate().rev() {
@@ -109,21 +123,31 @@ impl Keeper {
             match self.cluster.keep(self.name(&id, part), value, self.ttl).await {
                 Ok(Kept::Safe) => {}
                 Ok(Kept::Degraded) => standing = Standing::Degraded,
-                Err(Unkept(why)) => return Standing::Not(why),
+                Err(Unkept(why)) => {
+                    // What is written already would only take room.
+                    for part in part + 1..parts {
+                        let _ = self.cluster.forget(self.name(&id, part)).await;
+                    }
+                    return Standing::Not(why);
+                }
             }
         }
-        self.remembered.insert(self.name(&id, 0), Arc::new(record));
+        self.remembered.insert(self.name(&id, 0), Weighed { record, bytes });
         standing
     }
 
     /// A response as the cluster has it now.
     pub(crate) async fn recall(&self, id: &str) -> Result<Option<Arc<Record>>, ApiError> {
+        Ok(self.weighed(id).await?.map(|weighed| weighed.record))
+    }
+
+    async fn weighed(&self, id: &str) -> Result<Option<Weighed>, ApiError> {
         let Some((parts, mut sealed)) = self.part(id, 0).await? else {
             self.remembered.invalidate(&self.name(id, 0));
             return Ok(None);
         };
-        if let Some(record) = self.remembered.get(&self.name(id, 0)) {
-            return Ok(Some(record));
+        if let Some(weighed) = self.remembered.get(&self.name(id, 0)) {
+            return Ok(Some(weighed));
         }
         for part in 1..parts {
             match self.part(id, part).await? {
@@ -133,22 +157,24 @@ impl Keeper {
         }
         let seal = self.seal.clone();
         let opened = tokio::task::spawn_blocking(move || {
-            Record::from_bytes(&unpack(&seal.unseal(&sealed)?)?)
+            let plain = unpack(&seal.unseal(&sealed)?)?;
+            Some((Arc::new(Record::from_bytes(&plain)?), plain.len()))
         });
-        let record = opened.await.ok().flatten().filter(|record| record.response["id"] == id);
-        let Some(record) = record.map(Arc::new) else {
+        let opened = opened.await.ok().flatten().filter(|(record, _)| record.response["id"] == id);
+        let Some((record, bytes)) = opened else {
             tracing::warn!(response = id, "a kept response cannot be read and counts as lost");
             return Ok(None);
         };
-        self.remembered.insert(self.name(id, 0), record.clone());
-        Ok(Some(record))
+        let weighed = Weighed { record, bytes };
+        self.remembered.insert(self.name(id, 0), weighed.clone());
+        Ok(Some(weighed))
     }
 
     /// A response whose content is wanted as part of another: a short memory of it will do.
-    async fn remembered(&self, id: &str) -> Result<Option<Arc<Record>>, ApiError> {
+    async fn remembered(&self, id: &str) -> Result<Option<Weighed>, ApiError> {
         match self.remembered.get(&self.name(id, 0)) {
-            Some(record) => Ok(Some(record)),
-            None => self.recall(id).await,
+            Some(weighed) => Ok(Some(weighed)),
+            None => self.weighed(id).await,
         }
     }
 
@@ -162,11 +188,12 @@ impl Keeper {
         }))
     }
 
-    /// Removes a response; whether there was one.
+    /// Removes a response; whether there was one. The first part goes last: what fails in between
+    /// can be tried again.
     pub(crate) async fn forget(&self, id: &str) -> Result<bool, ApiError> {
         self.remembered.invalidate(&self.name(id, 0));
         let Some((parts, _)) = self.part(id, 0).await? else { return Ok(false) };
-        for part in 0..parts.max(1) {
+        for part in (0..parts.max(1)).rev() {
             let name = self.name(id, part);
             if let Err(why) = self.cluster.forget(name).await {
                 // Of several that delete it at once one does, and the others see that it is gone.
@@ -179,42 +206,80 @@ impl Keeper {
         Ok(true)
     }
 
-    /// Finds what a request names.
-    pub(crate) async fn find(&self, wanted: Wanted) -> Result<Recalled, ApiError> {
+    /// Finds what a request names, at most `most` bytes of it.
+    pub(crate) async fn find(&self, wanted: Wanted, most: usize) -> Result<Recalled, ApiError> {
         let mut found = Recalled::default();
+        let mut room = Room { most, left: most };
         if let Some(id) = &wanted.previous {
-            let record = self.recall(id).await?.ok_or_else(|| unknown_previous(id))?;
-            let history = self.history(&record).await?.ok_or_else(|| unknown_previous(id))?;
-            found.previous = Some((record, history));
+            let last = self.weighed(id).await?.ok_or_else(|| unknown_previous(id))?;
+            room.take(&last, "previous_response_id")?;
+            let record = last.record.clone();
+            let history = self.history(last, &mut room).await?;
+            found.previous = Some((record, history.ok_or_else(|| unknown_previous(id))?));
         }
-        let look = |id: String| {
+        limits::at_most(
+            "input",
+            "responses with items that are named",
+            wanted.referenced.len(),
+            REFERENCED_MAX,
+        )?;
+        let look = |(response, items): (String, BTreeSet<String>)| {
             let keeper = self.clone();
-            async move { keeper.remembered(&id).await }
+            async move { Ok::<_, ApiError>((keeper.remembered(&response).await?, items)) }
         };
-        let records: Vec<Option<Arc<Record>>> = futures::stream::iter(wanted.referenced)
-            .map(look)
-            .buffered(SIDE_BY_SIDE)
-            .try_collect()
-            .await?;
-        records.iter().flatten().for_each(|record| found.offer(record));
+        let mut records = futures::stream::iter(wanted.referenced).map(look).buffered(SIDE_BY_SIDE);
+        while let Some((weighed, items)) = records.try_next().await? {
+            if let Some(weighed) = weighed {
+                room.take(&weighed, "input")?;
+                found.offer(&weighed.record, &items);
+            }
+        }
         Ok(found)
     }
 
-    /// All items up to the end of `record`; `None` when an earlier part is gone.
+    /// All items up to the end of `last`; `None` when an earlier part is gone.
     async fn history(
         &self,
-        record: &Arc<Record>,
+        last: Weighed,
+        room: &mut Room,
     ) -> Result<Option<Vec<serde_json::Value>>, ApiError> {
-        let mut chain = vec![record.clone()];
+        let mut chain = vec![last.record];
         while let Some(base) = chain.last().and_then(|record| record.base.clone()) {
             match self.remembered(&base).await? {
-                Some(earlier) if chain.len() < STEPS_MAX => chain.push(earlier),
+                Some(earlier) if chain.len() < STEPS_MAX => {
+                    room.take(&earlier, "previous_response_id")?;
+                    chain.push(earlier.record);
+                }
                 _ => return Ok(None),
             }
         }
         let mut items = Vec::new();
         chain.iter().rev().for_each(|record| record.append_to(&mut items));
         Ok(Some(items))
+    }
+}
+
+/// Bytes that what a request names may still have.
+struct Room {
+    most: usize,
+    left: usize,
+}
+
+impl Room {
+    fn take(&mut self, weighed: &Weighed, field: &str) -> Result<(), ApiError> {
+        match self.left.checked_sub(weighed.bytes) {
+            Some(left) => {
+                self.left = left;
+                Ok(())
+            }
+            None => Err(ApiError::field(
+                field,
+                format_args!(
+                    "the kept responses that are named have more than {} bytes",
+                    self.most
+                ),
+            )),
+        }
     }
 }
 

@@ -295,6 +295,8 @@ fn cut_mark(text: &str) -> usize {
 fn is_frame(header: &str) -> bool {
     let bare = MARKS.iter().fold(header.to_owned(), |text, mark| text.replace(mark, " "));
     header.contains("<|")
-        && bare.split_whitespace().all(|word| WORDS.iter().any(|w| w.starts_with(word)))
+        && bare.split_whitespace().all(|word| {
+            word.starts_with(TO) || WORDS.iter().chain([&TO]).any(|w| w.starts_with(word))
+        })
         || bare.trim().is_empty()
 }

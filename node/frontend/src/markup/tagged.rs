@@ -36,6 +36,8 @@ enum State {
         fresh: bool,
     },
     Text,
+    /// The prompt opened reasoning; models open it once more now and then.
+    Reopen,
     /// Reasoning that one of these closes.
     Think(Pairs),
     /// Whatever comes is text.
@@ -80,7 +82,7 @@ impl Tagged {
         let start = State::Start { fresh: true };
         let (state, skip, held) = match (opening, tags.calls.first()) {
             (Opening::Plain, _) => (State::Plain, Skip::Nothing, String::new()),
-            (Opening::Thinking, _) => (State::Think(tags.reasoning), Skip::Newlines, String::new()),
+            (Opening::Thinking, _) => (State::Reopen, Skip::Newlines, String::new()),
             (Opening::Call(text), Some(opener)) => {
                 (State::Call { opener, thinking: None }, Skip::Nothing, text)
             }
@@ -107,7 +109,12 @@ impl Tagged {
     }
 
     pub(super) fn is_thinking(&self) -> bool {
-        matches!(self.state, State::Think(_) | State::Call { thinking: Some(_), .. })
+        let thinking = |state: &State| match state {
+            State::Reopen | State::Think(_) => true,
+            State::Call { thinking, .. } => thinking.is_some(),
+            State::Start { .. } | State::Text | State::Plain | State::Done => false,
+        };
+        thinking(&self.state)
     }
 
     pub(super) fn push(&mut self, text: &str, out: &mut Vec<Piece>) {
@@ -133,12 +140,13 @@ impl Tagged {
             while self.step(out) {}
         }
         let mut rest = std::mem::take(&mut self.held);
-        let cut = self.marks().map(|(tag, _)| overlap(&rest, tag)).max().unwrap_or(0);
+        let marks = self.marks().map(|(tag, _)| tag).chain(self.first_marks());
+        let cut = marks.map(|tag| overlap(&rest, tag)).max().unwrap_or(0);
         if cut >= CUT_TAG {
             rest.truncate(rest.len() - cut);
         }
         match self.state {
-            State::Think(_) => self.tell(rest.trim_end(), out),
+            State::Reopen | State::Think(_) => self.tell(rest.trim_end(), out),
             State::Start { .. } => self.tell(self.skip.left_out(&rest), out),
             State::Text | State::Plain => self.tell(&rest, out),
             State::Call { .. } | State::Done => return,
@@ -150,6 +158,7 @@ impl Tagged {
     fn step(&mut self, out: &mut Vec<Piece>) -> bool {
         match self.state {
             State::Start { fresh } => self.start(fresh),
+            State::Reopen => self.reopen(),
             State::Plain => {
                 let text = std::mem::take(&mut self.held);
                 self.tell(&text, out);
@@ -162,6 +171,37 @@ impl Tagged {
                 false
             }
         }
+    }
+
+    /// Marks that mean something only where an answer begins.
+    fn first_marks(&self) -> impl Iterator<Item = &'static str> {
+        let (pairs, frame) = match self.state {
+            State::Start { fresh: true } => (self.tags.reasoning, self.tags.frame),
+            State::Reopen => (self.tags.reasoning, Default::default()),
+            _ => Default::default(),
+        };
+        pairs.iter().map(|(open, _)| *open).chain(frame.iter().copied())
+    }
+
+    /// Leaves out a mark that opens the reasoning which is open already.
+    fn reopen(&mut self) -> bool {
+        let text = self.held.trim_start();
+        let mut unsure = text.is_empty();
+        for (open, _) in self.tags.reasoning {
+            match Starts::with(text, open) {
+                Starts::Yes => {
+                    self.held = text.get(open.len()..).unwrap_or_default().to_owned();
+                    self.state = State::Think(self.tags.reasoning);
+                    return true;
+                }
+                Starts::Maybe => unsure = true,
+                Starts::No => {}
+            }
+        }
+        if !unsure {
+            self.state = State::Think(self.tags.reasoning);
+        }
+        !unsure
     }
 
     fn start(&mut self, fresh: bool) -> bool {
@@ -382,7 +422,7 @@ impl Tagged {
         self.section = None;
         let text = std::mem::take(&mut self.lead) + text;
         out.push(match self.state {
-            State::Think(_) => Piece::Reasoning(text),
+            State::Reopen | State::Think(_) => Piece::Reasoning(text),
             _ => Piece::Text(text),
         });
     }

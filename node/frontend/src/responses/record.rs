@@ -7,7 +7,7 @@
 use crate::error::{ApiError, Kind};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// About how many bytes of earlier turns a record repeats.
@@ -31,8 +31,8 @@ pub(crate) struct Record {
 pub(crate) struct Wanted {
     /// The response to go on from.
     pub(crate) previous: Option<String>,
-    /// Responses of which single items are named.
-    pub(crate) referenced: Vec<String>,
+    /// Responses of which single items are named, with those.
+    pub(crate) referenced: BTreeMap<String, BTreeSet<String>>,
 }
 
 /// What was found of that.
@@ -52,6 +52,12 @@ pub(crate) struct Draft {
 }
 
 impl Wanted {
+    /// Whether a body may name anything; a quick look.
+    pub(crate) fn may_be_in(body: &[u8]) -> bool {
+        let names = |word: &str| memchr::memmem::find(body, word.as_bytes()).is_some();
+        names("previous_response_id") || names("item_reference")
+    }
+
     /// Reads what a body names. A body that is no good wants nothing: its own reader will say so.
     pub(crate) fn of(body: &[u8]) -> Self {
         #[derive(Deserialize, Default)]
@@ -60,20 +66,16 @@ impl Wanted {
             previous_response_id: Option<String>,
             input: Value,
         }
-        let names = |word: &str| body.windows(word.len()).any(|window| window == word.as_bytes());
-        if !names("previous_response_id") && !names("item_reference") {
-            return Self::default();
-        }
         let Names { previous_response_id, input } =
             serde_json::from_slice(body).unwrap_or_default();
         let items = input.as_array().map(Vec::as_slice).unwrap_or_default();
-        let mut referenced: Vec<String> = items
-            .iter()
-            .filter(|item| item["type"] == "item_reference")
-            .filter_map(|item| response_of(item["id"].as_str()?))
-            .collect();
-        referenced.sort();
-        referenced.dedup();
+        let mut referenced: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for item in items.iter().filter(|item| item["type"] == "item_reference") {
+            let id = item["id"].as_str().unwrap_or_default();
+            if let Some(response) = response_of(id) {
+                referenced.entry(response).or_default().insert(id.to_owned());
+            }
+        }
         Self { previous: previous_response_id, referenced }
     }
 }
@@ -100,10 +102,10 @@ impl Recalled {
         input.into_iter().enumerate().map(resolve).collect()
     }
 
-    /// Takes the items of `record` that can be named.
-    pub(crate) fn offer(&mut self, record: &Record) {
+    /// Takes those items of `record` that are `named`.
+    pub(crate) fn offer(&mut self, record: &Record, named: &BTreeSet<String>) {
         for item in record.items() {
-            if let Some(id) = item["id"].as_str() {
+            if let Some(id) = item["id"].as_str().filter(|id| named.contains(*id)) {
                 self.items.insert(id.to_owned(), item.clone());
             }
         }
@@ -126,7 +128,9 @@ impl Draft {
             // Ids of input items never meet those of output items, which count from 00.
             let id = || Value::String(format!("{kind}_{digits}i{i}"));
             if let Some(item) = item.as_object_mut() {
-                item.entry("id").or_insert_with(id);
+                if item.get("id").is_none_or(Value::is_null) {
+                    item.insert("id".into(), id());
+                }
                 item.entry("type").or_insert_with(|| "message".into());
             }
         }

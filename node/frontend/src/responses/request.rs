@@ -63,7 +63,11 @@ struct Format {
 }
 
 /// Reads a request body; `recalled` is what was found of the responses that it names.
-pub(crate) fn read(body: &[u8], seal: &Seal, recalled: Recalled) -> Result<(Ask, Echo), ApiError> {
+pub(crate) fn read(
+    body: &[u8],
+    seal: &Seal,
+    mut recalled: Recalled,
+) -> Result<(Ask, Echo), ApiError> {
     let request: ResponsesRequest = json::parse(body)?;
     refuse_unsupported(&request)?;
     let sampling = SamplingAsk::checked(
@@ -80,10 +84,10 @@ pub(crate) fn read(body: &[u8], seal: &Seal, recalled: Recalled) -> Result<(Ask,
     if let Some(instructions) = request.instructions.clone().filter(|text| !text.is_empty()) {
         history.say("system", instructions);
     }
-    let previous = match (&request.previous_response_id, &recalled.previous) {
+    let previous = match (&request.previous_response_id, recalled.previous.take()) {
         (Some(_), Some((record, items))) => {
-            history.items("previous_response_id", items.clone())?;
-            Some(record.clone())
+            history.items("previous_response_id", items)?;
+            Some(record)
         }
         (Some(id), None) => return Err(unknown_previous(id)),
         (None, _) => None,

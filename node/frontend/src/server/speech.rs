@@ -57,11 +57,11 @@ impl Endpoint {
         }
     }
 
-    /// The kept responses that a body names.
-    pub(crate) fn wanted(self, body: &[u8]) -> Wanted {
+    /// Whether a body may name kept responses.
+    pub(crate) fn names_kept(self, body: &[u8]) -> bool {
         match self {
-            Self::Responses => Wanted::of(body),
-            Self::Chat | Self::Completions | Self::Messages => Wanted::default(),
+            Self::Responses => Wanted::may_be_in(body),
+            Self::Chat | Self::Completions | Self::Messages => false,
         }
     }
 

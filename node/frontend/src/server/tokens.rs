@@ -43,7 +43,8 @@ async fn count(
     let count = async {
         let tenant = app.keys.admit(headers)?.id.clone();
         let body = body::read_counted(headers, body, &app.limits).await?;
-        let recalled = app.keeper(&tenant).find(endpoint.wanted(&body)).await?;
+        let (wanted, body) = app.wanted(endpoint, body).await?;
+        let recalled = app.keeper(&tenant).find(wanted, app.limits.body_bytes).await?;
         let task = app.clone();
         app.prepared(body.len(), move |client| {
             let (ask, _) = endpoint.read(&body, || task.seal(&tenant), recalled)?;

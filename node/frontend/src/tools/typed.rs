@@ -4,6 +4,8 @@ use serde_json::Value;
 
 /// How many `$ref`s and alternatives are followed inside one another.
 const DEPTH: usize = 8;
+/// Schemas that are looked at for one value.
+const VISITS: usize = 256;
 
 /// What a schema allows a value to be.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
@@ -29,7 +31,7 @@ pub(crate) fn property<'a>(schema: Option<&'a Value>, key: &str) -> Option<&'a V
 /// JSON is read as JSON. What cannot be read stays a string, so that nothing is lost. `root` is
 /// where `$ref`s of `schema` point into.
 pub(crate) fn value(text: &str, schema: Option<&Value>, root: Option<&Value>) -> Value {
-    let kinds = schema.and_then(|schema| kinds(schema, root.unwrap_or(schema), DEPTH));
+    let kinds = schema.and_then(|schema| kinds(schema, root.unwrap_or(schema)));
     let Some(kinds) = kinds else {
         return parsed(text).filter(|v| !v.is_string()).unwrap_or_else(|| text.into());
     };
@@ -47,7 +49,7 @@ pub(crate) fn retyped(
     schema: Option<&Value>,
     root: Option<&Value>,
 ) -> Value {
-    let kinds = schema.and_then(|schema| kinds(schema, root.unwrap_or(schema), DEPTH));
+    let kinds = schema.and_then(|schema| kinds(schema, root.unwrap_or(schema)));
     let Some(kinds) = kinds else {
         return read;
     };
@@ -124,9 +126,17 @@ impl Kinds {
     }
 }
 
-/// What `schema` allows; `None` when it does not say.
-fn kinds(schema: &Value, root: &Value, depth: usize) -> Option<Kinds> {
+/// What `schema` allows; `None` when it does not say, or not within a bounded look.
+fn kinds(schema: &Value, root: &Value) -> Option<Kinds> {
+    let mut visits = VISITS;
+    kinds_within(schema, root, DEPTH, &mut visits)
+}
+
+/// [`kinds`], `depth` levels deep and with at most `visits` schemas looked at: they may name each
+/// other, and themselves, again and again.
+fn kinds_within(schema: &Value, root: &Value, depth: usize, visits: &mut usize) -> Option<Kinds> {
     let depth = depth.checked_sub(1)?;
+    *visits = visits.checked_sub(1)?;
     let mut kinds_here = Kinds::default();
     match schema.get("type") {
         Some(Value::String(name)) => kinds_here.add(name),
@@ -136,7 +146,7 @@ fn kinds(schema: &Value, root: &Value, depth: usize) -> Option<Kinds> {
         _ => {
             if let Some(reference) = schema.get("$ref").and_then(Value::as_str) {
                 let target = root.pointer(reference.strip_prefix('#')?)?;
-                return kinds(target, root, depth);
+                return kinds_within(target, root, depth, visits);
             }
             let values = schema.get("enum").and_then(Value::as_array).map(Vec::as_slice);
             let values = values.unwrap_or_default().iter().chain(schema.get("const"));
@@ -145,7 +155,7 @@ fn kinds(schema: &Value, root: &Value, depth: usize) -> Option<Kinds> {
                 let parts = schema.get(word).and_then(Value::as_array);
                 for part in parts.map(Vec::as_slice).unwrap_or_default() {
                     // One alternative that says nothing allows everything.
-                    let part = kinds(part, root, depth);
+                    let part = kinds_within(part, root, depth, visits);
                     if let Some(part) = part {
                         kinds_here = kinds_here.or(part);
                     } else if word != "allOf" {

@@ -14,7 +14,7 @@ fn ask(messages: Value, stream: bool) -> Value {
     json!({
         "messages": messages, "max_tokens": 300, "stream": stream,
         "tools": [{"type": "function", "function": {"name": "w"}}],
-        "nvext": {"agent_hints": {"speculative_prefill": true}},
+        "nvext": {"agent_hints": {"speculative_prefill": true, "strict_priority": 9}},
     })
 }
 
@@ -32,6 +32,7 @@ async fn the_next_turn_begins_with_what_was_prefilled() {
         let (ahead, _) = fake.prompts.lock().unwrap().pop().unwrap();
         assert_eq!(ahead.limits.max_tokens, 1);
         assert!(ahead.hints.priority < 0, "behind what somebody waits for");
+        assert_eq!(ahead.hints.strict_priority, 0, "also across tiers");
         assert_eq!(ahead.session, SessionId::new("s"));
         let next = json!([
             first[0],

@@ -81,6 +81,74 @@ async fn a_conversation_goes_on_at_any_node() {
     }
 }
 
+/// Items that no template shows cost no tokens, but memory wherever they are read again.
+#[tokio::test]
+async fn what_a_request_names_has_the_limit_of_a_body() {
+    let node = &nodes(&["yes"])[0];
+    let limits = Limits { body_bytes: 100_000, ..Limits::default() };
+    let ask = |body: Value| request(node.clone(), limits, posted(RESPONSES, body.to_string()));
+    let hidden = json!({"type": "web_search_call", "note": "x".repeat(60_000)});
+    let first = ask(json!({"input": [hidden, {"role": "user", "content": "q"}]})).await;
+    assert_eq!(first.status, 200, "{}", first.text);
+    let first = first.json();
+    let turn = |previous: &Value| {
+        json!({
+            "previous_response_id": id(previous), "input": [hidden, {"role": "user", "content": "q"}],
+        })
+    };
+    let second = ask(turn(&first)).await;
+    assert_eq!(second.status, 200, "{}", second.text);
+    let third = ask(turn(&second.json())).await;
+    assert_eq!(third.status, 400, "{}", third.text);
+    assert_eq!(third.json()["error"]["param"], "previous_response_id");
+    assert!(third.text.contains("more than 100000 bytes"), "{}", third.text);
+}
+
+#[tokio::test]
+async fn items_of_countless_responses_are_not_looked_up() {
+    let node = &nodes(&["yes"])[0];
+    let name = |n: usize| json!({"type": "item_reference", "id": format!("msg_{n:032x}00")});
+    let input: Vec<Value> = (0..1025).map(name).collect();
+    let reply = ask(node, &json!({"input": input})).await;
+    assert_eq!((reply.status.as_u16(), &reply.json()["error"]["param"]), (400, &json!("input")));
+    assert!(reply.text.contains("at most 1024"), "{}", reply.text);
+}
+
+/// What is deleted in part can be deleted again, until nothing is left of it.
+#[tokio::test]
+async fn a_deletion_that_was_cut_off_is_done_again() {
+    let node = &nodes(&["yes"])[0];
+    // Letters that do not shrink: several records.
+    let mut dice = 1u64;
+    let letters = std::iter::repeat_with(|| {
+        dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        char::from(33 + (dice >> 33) as u8 % 90)
+    });
+    let text: String = letters.filter(|c| *c != '"' && *c != '\\').take(700_000).collect();
+    let hidden = json!({"type": "web_search_call", "note": text});
+    let (one, _) =
+        responded(node, &json!({"input": [hidden, {"role": "user", "content": "q"}]})).await;
+    let parts = node.records.lock().unwrap().len();
+    assert!(parts >= 3, "{parts}");
+    let path = format!("{RESPONSES}/{}", id(&one));
+    node.forgets.store(1, Ordering::Relaxed);
+    assert_eq!(call(node, Method::DELETE, &path).await.status, 503);
+    node.forgets.store(usize::MAX, Ordering::Relaxed);
+    assert_eq!(call(node, Method::DELETE, &path).await.status, 200);
+    assert_eq!(node.records.lock().unwrap().len(), 0);
+    assert_eq!(call(node, Method::DELETE, &path).await.status, 404);
+}
+
+#[tokio::test]
+async fn an_item_whose_id_is_null_gets_one() {
+    let node = &nodes(&["yes"])[0];
+    let input = json!([{"role": "user", "content": "q", "id": null}]);
+    let (one, _) = responded(node, &json!({"input": input})).await;
+    let path = format!("{RESPONSES}/{}/input_items", id(&one));
+    let items = call(node, Method::GET, &path).await.json();
+    assert!(items["data"][0]["id"].is_string() && items["last_id"].is_string(), "{items}");
+}
+
 #[tokio::test]
 async fn items_are_named_instead_of_sent() {
     let nodes = nodes(&[THOUGHT, "yes"]);

@@ -137,11 +137,16 @@ async fn over_its_limits_the_holder_says_busy() {
     }
     assert_eq!(a.transfer.paths()[0].failures, 0, "busy is no failure");
     b.host.mute.store(false, Ordering::SeqCst);
-    let mut fetched = vec![Fetched::Failed];
-    while fetched == [Fetched::Failed] {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-        fetched = fetch(&a, &b, &[0]).await;
-    }
+    let fetched = timeout(PATIENCE, async {
+        loop {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            let fetched = fetch(&a, &b, &[0]).await;
+            if fetched != [Fetched::Failed] {
+                return fetched;
+            }
+        }
+    });
+    let fetched = fetched.await.unwrap();
     assert!(verified(&fetched), "the dropped one gave its credit back");
 }
 

@@ -339,3 +339,35 @@ fn fuzzed_answers_are_read_alike_however_they_are_cut() {
         }
     });
 }
+
+/// A model that opens the reasoning which its prompt has opened already; an answer that is cut in a
+/// mark, or in a header.
+#[test]
+fn marks_where_none_is_needed_are_not_told() {
+    for (_, format) in Format::NAMED {
+        let Some((open, close)) = format.tags().and_then(|tags| tags.reasoning.first()) else {
+            continue;
+        };
+        let text = format!("{open}\nhm{close}\nyes");
+        let markup = || Markup::new(format, tools(), true, Opening::Thinking);
+        for pieces in [vec![text.as_str()], cut(&text, &[1])] {
+            let parsed = parse_as(&mut markup(), &pieces);
+            let told = (parsed.reasoning.trim(), parsed.text.trim());
+            assert_eq!(told, ("hm", "yes"), "{format:?}");
+        }
+        let cut_open = &open[..open.len() - 1];
+        if cut_open.len() >= CUT_TAG {
+            for opening in [Opening::Free, Opening::Thinking] {
+                let parsed =
+                    parse_as(&mut Markup::new(format, tools(), true, opening), &[cut_open]);
+                assert_eq!((parsed.reasoning, parsed.text), Default::default(), "{format:?}");
+            }
+        }
+    }
+    let header = "<|channel|>commentary to=functions.w";
+    for end in 12..header.len() {
+        let mut markup = Markup::new(Format::Harmony, tools(), true, Opening::Free);
+        let parsed = parse_as(&mut markup, &[&header[..end]]);
+        assert_eq!(parsed.text, "", "{}", &header[..end]);
+    }
+}

@@ -54,6 +54,7 @@ fn a_body_names_responses_and_items() {
     });
     let wanted = Wanted::of(body.to_string().as_bytes());
     assert_eq!(wanted.previous.as_deref(), Some("resp_1"));
-    assert_eq!(wanted.referenced, [format!("resp_{:032x}", 7)]);
+    let named = BTreeSet::from([item, format!("rs_{:032x}00", 7)]);
+    assert_eq!(wanted.referenced, BTreeMap::from([(format!("resp_{:032x}", 7), named)]));
     assert_eq!(Wanted::of(b"{\"input\": \"hi\"}"), Wanted::default());
 }

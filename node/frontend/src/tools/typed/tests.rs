@@ -68,3 +68,18 @@ fn properties_are_found() {
     assert_eq!(property(Some(&schema), "b"), Some(&json!({"type": "integer"})));
     assert_eq!(property(Some(&json!({"additionalProperties": false})), "b"), None);
 }
+
+/// Schemas that name themselves a thousand times at each of eight levels: nothing is known then,
+/// and that is found out at once.
+#[test]
+fn a_schema_without_end_is_not_followed() {
+    for word in ["allOf", "anyOf", "oneOf"] {
+        let again = vec![json!({"$ref": "#/properties/a"}); 1000];
+        let root = json!({"properties": {"a": {word: again}}});
+        assert_eq!(value("5", Some(&root["properties"]["a"]), Some(&root)), json!(5));
+    }
+    let level = |n: usize| json!({"anyOf": vec![json!({"$ref": format!("#/$defs/{n}")}); 300]});
+    let root =
+        json!({"$defs": {"0": level(1), "1": level(2), "2": level(3), "3": {"type": "string"}}});
+    assert_eq!(value("5", Some(&root["$defs"]["0"]), Some(&root)), json!(5));
+}
