@@ -19,8 +19,10 @@ pub struct Prompt {
     /// The agent session, when named.
     pub session: Option<SessionId>,
     /// The whole prompt.
+    #[serde(with = "crate::wire::packed::tokens")]
     pub tokens: Vec<Token>,
     /// Names of the prompt's full granules, in order.
+    #[serde(with = "crate::wire::packed::names")]
     pub prefix: Vec<PrefixHash>,
     /// Narrows the tenant's key space (`cache_salt`); the names above are under it.
     pub salt: Option<ClientSalt>,

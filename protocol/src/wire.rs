@@ -9,6 +9,7 @@ pub mod blocks;
 pub mod gossip;
 pub mod handshake;
 pub mod join;
+pub(crate) mod packed;
 pub mod serve;
 pub mod state;
 
@@ -41,6 +42,16 @@ fn config() -> impl bincode::config::Config {
 /// Encodes a value.
 pub fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, WireError> {
     bincode::serde::encode_to_vec(value, config()).map_err(|e| WireError::Encode(e.to_string()))
+}
+
+/// Encodes a value behind what `out` holds, which stays as it was when that fails.
+pub fn encode_onto<T: Serialize>(out: &mut Vec<u8>, value: &T) -> Result<(), WireError> {
+    let before = out.len();
+    let encoded = bincode::serde::encode_into_std_write(value, out, config());
+    encoded.map(|_| ()).map_err(|e| {
+        out.truncate(before);
+        WireError::Encode(e.to_string())
+    })
 }
 
 /// Decodes a value that takes all of `bytes`.

@@ -13,6 +13,7 @@ use crate::prompt::client::Client;
 use crate::prompt::session::Session;
 use crate::prompt::{self, Who};
 use crate::stream::{Ending, Piece, Reason};
+use model::Message;
 use protocol::hash::RoutingKey;
 use protocol::id::{RequestId, TenantId};
 use protocol::prompt::StreamItem;
@@ -50,7 +51,7 @@ pub(crate) struct Said {
 }
 
 impl Said {
-    fn into_message(self) -> Value {
+    fn into_message(self) -> Message {
         let call = |(name, arguments)| ask::tool_call(name, Value::String(arguments));
         ask::assistant(self.text, self.reasoning, self.calls.into_iter().map(call).collect())
     }

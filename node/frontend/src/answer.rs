@@ -4,13 +4,15 @@ use crate::cluster::{Cluster, Served};
 use crate::misses::Miss;
 use crate::nvext::outcome::Outcome;
 use crate::nvext::{Extra, Told};
-use crate::stream::{Ending, Piece, Step, Translator, Usage};
+use crate::prompt::cache::{PrefixCache, Tokenised};
+use crate::stream::{Ending, Piece, Reason, Step, Translator, Usage};
 use futures::future::BoxFuture;
+use model::Processor;
 use protocol::prompt::{Prompt, Refusal, StreamItem};
 use protocol::time::Span;
 use serde_json::Value;
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 use tokio::sync::mpsc;
 
@@ -32,6 +34,25 @@ pub(crate) struct Untold {
     /// What became of the hints.
     pub(crate) hints: Vec<Outcome>,
     pub(crate) miss: Arc<Miss>,
+    /// Takes the generated tokens down for the next turn.
+    pub(crate) spoken: Spoken,
+}
+
+/// A prompt whose answer the next turn may go on from.
+pub(crate) struct Spoken {
+    pub(crate) cache: Arc<PrefixCache>,
+    pub(crate) model: Arc<Processor>,
+    pub(crate) prompt: Weak<Tokenised>,
+}
+
+impl Spoken {
+    /// Remembers an answer that the engine ended: one that was cut short here is not what the
+    /// client saw.
+    fn ended(&self, ending: &Ending) {
+        if !matches!(ending.reason, Reason::StopString(_)) {
+            self.cache.answered(&self.model, &self.prompt, &ending.tokens);
+        }
+    }
 }
 
 /// Where items come from.
@@ -52,6 +73,7 @@ pub(crate) struct Answer {
     extra: Extra,
     told: Told,
     miss: Arc<Miss>,
+    spoken: Spoken,
     arrived: Instant,
 }
 
@@ -65,7 +87,7 @@ impl Answer {
         untold: Untold,
         arrived: Instant,
     ) -> Self {
-        let Untold { extra, hints, miss } = untold;
+        let Untold { extra, hints, miss, spoken } = untold;
         let prompt_tokens = if extra.token_ids {
             prompt.tokens.iter().map(|token| token.0).collect()
         } else {
@@ -82,6 +104,7 @@ impl Answer {
             extra,
             told,
             miss,
+            spoken,
             arrived,
         }
     }
@@ -138,6 +161,7 @@ impl Answer {
         if matches!(&item, StreamItem::Tokens(_)) && self.told.ttft.is_none() {
             self.told.ttft = Some(self.elapsed());
         }
+        let by_engine = matches!(&item, StreamItem::Finished(_));
         let mut pieces = Vec::new();
         let step = self.translator.push(item, &mut pieces);
         if let Step::Began(started) = &step {
@@ -157,6 +181,9 @@ impl Answer {
                 self.source = Source::Over;
                 self.told.total = self.elapsed();
                 ending.took = self.told.total;
+                if by_engine {
+                    self.spoken.ended(&ending);
+                }
                 self.told.sources = ending.usage.sources;
                 if self.extra.token_ids {
                     self.told.completion_tokens = ending.tokens.iter().map(|t| t.0).collect();

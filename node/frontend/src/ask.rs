@@ -5,6 +5,7 @@ use crate::error::ApiError;
 use crate::nvext::NvExt;
 use crate::nvext::outcome::Verdict;
 use crate::text_format::{Strict, TextFormat};
+use model::Message;
 use protocol::hash::Token;
 use protocol::time::Span;
 use serde_json::{Map, Value, json};
@@ -17,7 +18,7 @@ pub(crate) struct Ask {
     pub(crate) model: Option<String>,
     /// History in the shape chat templates read: `role`, `content`, `tool_calls`,
     /// `reasoning_content`. Without ids, which must not reach the prompt.
-    pub(crate) messages: Vec<Value>,
+    pub(crate) messages: Vec<Message>,
     /// A prompt without a template, instead of messages and tools (Completions only).
     pub(crate) raw: Option<Raw>,
     /// Tools in the shape chat templates read.
@@ -186,12 +187,12 @@ pub(crate) fn stop_strings(
 }
 
 /// A plain message.
-pub(crate) fn message(role: &str, content: String) -> Value {
-    json!({ "role": role, "content": content })
+pub(crate) fn message(role: &str, content: String) -> Message {
+    json!({ "role": role, "content": content }).into()
 }
 
 /// An assistant message; what is empty is left out, so that all ways to say "nothing" are one.
-pub(crate) fn assistant(content: String, reasoning: String, calls: Vec<Value>) -> Value {
+pub(crate) fn assistant(content: String, reasoning: String, calls: Vec<Value>) -> Message {
     let mut message = Map::new();
     message.insert("role".into(), "assistant".into());
     message.insert("content".into(), content.into());
@@ -201,7 +202,7 @@ pub(crate) fn assistant(content: String, reasoning: String, calls: Vec<Value>) -
     if !calls.is_empty() {
         message.insert("tool_calls".into(), Value::Array(calls));
     }
-    Value::Object(message)
+    Value::Object(message).into()
 }
 
 /// A call in an assistant message. Arguments that are JSON text of an object are read, so that

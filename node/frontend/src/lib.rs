@@ -13,6 +13,7 @@
 mod ahead;
 mod answer;
 mod ask;
+mod bodies;
 mod chat;
 mod cluster;
 mod completions;
@@ -25,6 +26,7 @@ mod json;
 mod keeper;
 mod keys;
 mod limits;
+mod lru;
 mod markup;
 mod messages;
 mod misses;

@@ -20,13 +20,13 @@ use crate::tools::Tools;
 use cache::{PrefixCache, Tokenised};
 use client::Client;
 use hints::Told;
-use model::RenderRequest;
+use model::{Message, RenderRequest};
 use protocol::hash::{ClientSalt, RoutingKey, Token};
 use protocol::id::{RequestId, TenantId};
 use protocol::prompt::{Limits, Prompt, Refusal, Sampling};
 use serde_json::Value;
 use session::Session;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// Whose request it is, and its random part.
 pub(crate) struct Who {
@@ -43,6 +43,8 @@ pub(crate) struct Prepared {
     pub(crate) shape: Shape,
     /// What became of the hints.
     pub(crate) outcomes: Vec<Outcome>,
+    /// As the cache has it, for as long as it does.
+    pub(crate) tokenised: Weak<Tokenised>,
 }
 
 /// A rendered conversation, ready to be tokenised.
@@ -155,7 +157,7 @@ pub(crate) fn prepare(
         constraint,
         hints,
     };
-    Ok(Prepared { prompt, shape, outcomes })
+    Ok(Prepared { prompt, shape, outcomes, tokenised: Arc::downgrade(&tokenised) })
 }
 
 /// The length of a prompt that leaves room for an answer.
@@ -176,7 +178,7 @@ fn shown_tools(ask: &Ask) -> &[Value] {
 fn render_messages(
     ask: &Ask,
     served: &ServedModel,
-    messages: &[Value],
+    messages: &[Message],
     add_generation_prompt: bool,
 ) -> Result<String, ApiError> {
     let request = RenderRequest { messages, tools: shown_tools(ask), add_generation_prompt };

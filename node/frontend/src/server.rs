@@ -9,8 +9,9 @@ pub(crate) mod speech;
 mod tokens;
 
 use crate::ahead::{self, Ahead, Said};
-use crate::answer::{Answer, Next, Untold};
+use crate::answer::{Answer, Next, Spoken, Untold};
 use crate::ask::Ask;
+use crate::bodies::Bodies;
 use crate::cluster::{Cluster, ServedModel, Want};
 use crate::constraint;
 use crate::error::{ApiError, Dialect, Kind};
@@ -51,7 +52,7 @@ pub struct Limits {
     /// How long a stream waits for its first item, so that an early refusal is still a status
     /// code; then the headers go out.
     pub commit_after: Duration,
-    /// Memory for tokens and names of earlier prompts, in bytes.
+    /// Memory for tokens and names of earlier prompts, and for the bodies that they came in, in bytes.
     pub cache_bytes: usize,
     /// How long a response that shall be stored is kept.
     pub responses_ttl: Duration,
@@ -85,6 +86,7 @@ struct App {
     keys: Arc<Keys>,
     limits: Limits,
     cache: Arc<PrefixCache>,
+    bodies: Bodies,
     remembered: Remembered,
     misses: Misses,
     /// Prefills ahead of the next turn.
@@ -104,7 +106,8 @@ pub fn router(cluster: Arc<dyn Cluster>, keys: Arc<Keys>, limits: Limits) -> axu
         cluster,
         keys,
         limits,
-        cache: Arc::new(PrefixCache::new(limits.cache_bytes)),
+        cache: Arc::new(PrefixCache::new(limits.cache_bytes / 4 * 3)),
+        bodies: Bodies::new(limits.cache_bytes / 4),
         remembered: keeper::remembered(REMEMBERED),
         misses: Misses::new(),
         ahead: Arc::new(Semaphore::new(ahead::AT_ONCE)),
@@ -323,7 +326,9 @@ impl App {
         let priority = tenant.priority;
         let mut ready = self
             .prepared(body.len(), move |client| {
-                let (mut ask, style) = endpoint.read(&body, || app.seal(&who.tenant), recalled)?;
+                let seal = || app.seal(&who.tenant);
+                let (mut ask, style) =
+                    endpoint.read_on(&body, &app.bodies, &who.tenant, seal, recalled)?;
                 ask.nvext.hints.default_priority(priority);
                 let (served, key) = app.resolve(&ask, &who.tenant)?;
                 let prepared = prompt::prepare(&ask, who, &served, &key, &app.cache, client)?;
@@ -408,7 +413,12 @@ impl App {
         });
         let translator = Translator::new(served.model.tokenizer(), prepared.shape);
         let miss = self.misses.note(&prepared.prompt, served.model.tokenizer());
-        let told = Untold { extra, hints: prepared.outcomes, miss };
+        let spoken = Spoken {
+            cache: self.cache.clone(),
+            model: served.model.clone(),
+            prompt: prepared.tokenised,
+        };
+        let told = Untold { extra, hints: prepared.outcomes, miss, spoken };
         let mut answer =
             Answer::new(&self.cluster, prepared.prompt, want, translator, told, arrived);
         let model = ask.model.clone().unwrap_or(served.name);

@@ -11,25 +11,27 @@
 mod fold;
 mod history;
 mod json;
+mod message;
 mod probe;
 mod python;
 #[cfg(test)]
 mod tests;
 
 pub use fold::{TOOL_CALL, TOOL_RESPONSE};
+pub use message::{AsMessage, Message};
 pub use python::Date;
 
 use minijinja::{Environment, Value};
 use probe::Skills;
-use std::borrow::{Borrow, Cow};
+use std::borrow::Cow;
 use std::fmt;
 
 /// What is to be rendered.
-#[derive(Clone, Copy, Debug)]
-pub struct RenderRequest<'a> {
+#[derive(Debug)]
+pub struct RenderRequest<'a, M = serde_json::Value> {
     /// Objects with `role`, `content` (string or text parts), and where they apply `tool_calls`,
     /// `tool_call_id`, `name`, `reasoning_content`. Other keys are left out.
-    pub messages: &'a [serde_json::Value],
+    pub messages: &'a [M],
     /// Tool definitions as `{"type": "function", "function": {…}}`; the same in every turn of a
     /// conversation.
     pub tools: &'a [serde_json::Value],
@@ -112,7 +114,10 @@ impl ChatTemplate {
     }
 
     /// The text of a conversation.
-    pub fn render(&self, request: &RenderRequest<'_>) -> Result<String, TemplateError> {
+    pub fn render<M: AsMessage>(
+        &self,
+        request: &RenderRequest<'_, M>,
+    ) -> Result<String, TemplateError> {
         if self.source.is_none() {
             return Err(TemplateError::Absent);
         }
@@ -120,19 +125,38 @@ impl ChatTemplate {
             return Err(TemplateError::Empty);
         }
         let messages = fold::messages(request, &self.skills)?;
+        let value = |(index, message): &fold::Folded<'_>| match message {
+            // As it was given.
+            Cow::Borrowed(json) => {
+                request.messages.get(*index).map_or_else(|| json.value(), M::value)
+            }
+            Cow::Owned(json) => json.value(),
+        };
+        let length = length(&messages);
+        let messages = messages.iter().map(value).collect();
         let tools: &[serde_json::Value] = if self.skills.tools { request.tools } else { &[] };
-        self.render_raw(&messages, tools, request.add_generation_prompt)
+        self.render_values(messages, tools, request.add_generation_prompt, length)
     }
 
     /// The template applied to exactly these messages and tools.
-    fn render_raw<M: Borrow<serde_json::Value>>(
+    fn render_raw(
         &self,
-        messages: &[M],
+        messages: &[serde_json::Value],
         tools: &[serde_json::Value],
         add_generation_prompt: bool,
     ) -> Result<String, TemplateError> {
+        let messages = messages.iter().map(json::to_value).collect();
+        self.render_values(messages, tools, add_generation_prompt, 0)
+    }
+
+    fn render_values(
+        &self,
+        messages: Value,
+        tools: &[serde_json::Value],
+        add_generation_prompt: bool,
+        length: usize,
+    ) -> Result<String, TemplateError> {
         let template = self.environment.get_template(NAME).map_err(|_| TemplateError::Absent)?;
-        let messages: Value = messages.iter().map(|one| json::to_value(one.borrow())).collect();
         // transformers passes None, not an empty list.
         let tools = match tools {
             [] => Value::from(()),
@@ -149,7 +173,10 @@ impl ChatTemplate {
         };
         context.extend(self.specials.iter().map(special));
         let context = Value::from_pairs(context);
-        template.render(context).map_err(|e| match e.kind() {
+        // Long histories would have the text grow, and be copied, many times.
+        let mut text = Vec::with_capacity(length);
+        let rendered = template.render_captured_to(context, &mut text).map(|_| ());
+        rendered.map_err(|e| match e.kind() {
             minijinja::ErrorKind::OutOfFuel => {
                 TemplateError::Failed("it takes more work than any conversation needs".into())
             }
@@ -157,8 +184,18 @@ impl ChatTemplate {
                 Some(message) => TemplateError::Refused(message),
                 None => TemplateError::Failed(describe(&e)),
             },
-        })
+        })?;
+        String::from_utf8(text).map_err(|e| TemplateError::Failed(e.to_string()))
     }
+}
+
+/// About as many bytes as the conversation has, rendered.
+fn length(messages: &[fold::Folded<'_>]) -> usize {
+    const AROUND: usize = 64;
+    let texts = |message: &serde_json::Value| {
+        message.get("content").and_then(serde_json::Value::as_str).map_or(AROUND, str::len)
+    };
+    messages.iter().map(|(_, message)| texts(message) + AROUND).sum::<usize>() * 9 / 8
 }
 
 /// An error with its line and causes, in one line of text.

@@ -44,13 +44,21 @@ impl From<quinn::ReadError> for FrameError {
 
 /// Appends the frame of `value` to `out`.
 pub(crate) fn append<T: Serialize>(out: &mut Vec<u8>, value: &T) -> Result<(), FrameError> {
-    let body = wire::encode(value)?;
-    if body.len() > FRAME_MAX {
-        return Err(FrameError::TooLong(body.len(), FRAME_MAX));
+    let before = out.len();
+    out.extend([0; 4]);
+    let encoded = wire::encode_onto(out, value);
+    let length = (out.len() - before).saturating_sub(4);
+    match (encoded, out.get_mut(before..before + 4)) {
+        (Ok(()), Some(place)) if length <= FRAME_MAX => {
+            place.copy_from_slice(&(length as u32).to_le_bytes());
+            Ok(())
+        }
+        (encoded, _) => {
+            out.truncate(before);
+            encoded?;
+            Err(FrameError::TooLong(length, FRAME_MAX))
+        }
     }
-    out.extend((body.len() as u32).to_le_bytes());
-    out.extend(body);
-    Ok(())
 }
 
 /// Writes one frame.

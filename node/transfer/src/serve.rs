@@ -97,7 +97,9 @@ pub(crate) async fn ask(
     node: NodeId,
     request: &ServeRequest,
 ) -> Result<mpsc::Receiver<ServeAnswer>, TransferError> {
-    frame::write(&mut open.stream.send, request).await?;
+    let mut bytes = Vec::with_capacity(length(request));
+    frame::append(&mut bytes, request)?;
+    open.stream.send.send(bytes.into()).await?;
     let (answers, waiting) = mpsc::channel(ANSWERS_WAITING);
     tokio::spawn(async move {
         let Open { stream: Stream { send, recv }, link } = &mut open;
@@ -120,6 +122,13 @@ pub(crate) async fn ask(
         }
     });
     Ok(waiting)
+}
+
+/// About as many bytes as the request takes: a long prompt is written without growing.
+fn length(request: &ServeRequest) -> usize {
+    const REST: usize = 4096;
+    let prompt = &request.prompt;
+    size_of_val(prompt.tokens.as_slice()) + size_of_val(prompt.prefix.as_slice()) + REST
 }
 
 /// Gives signs of life; returns when they cannot be given any more.

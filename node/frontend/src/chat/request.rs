@@ -1,12 +1,14 @@
 //! Chat Completions requests to the neutral request.
 
 use crate::ask::{self, Ask, Pin, SamplingAsk, ToolChoice};
+use crate::bodies::History;
 use crate::content::{CacheControl, Content};
 use crate::error::ApiError;
 use crate::json;
 use crate::limits::{self, MESSAGES_MAX, TOOLS_MAX};
 use crate::nvext::NvExt;
 use crate::text_format::{self, Described, Strict, TextFormat};
+use model::Message;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -109,6 +111,11 @@ struct ResponseFormat {
 
 /// Reads a request body.
 pub(crate) fn read(body: &[u8]) -> Result<Ask, ApiError> {
+    read_on(body, &mut History::default())
+}
+
+/// Reads a request body whose first messages, left out, are those of `history`.
+pub(crate) fn read_on(body: &[u8], history: &mut History) -> Result<Ask, ApiError> {
     let request: ChatRequest = json::parse(body)?;
     refuse_unsupported(&request)?;
     let sampling = SamplingAsk::checked(
@@ -127,16 +134,17 @@ pub(crate) fn read(body: &[u8]) -> Result<Ask, ApiError> {
         Some(Stop::One(text)) => vec![text],
         Some(Stop::Many(texts)) => texts,
     };
-    limits::at_most("messages", "messages", request.messages.len(), MESSAGES_MAX)?;
-    let mut pins = Vec::new();
-    let mut messages = Vec::with_capacity(request.messages.len());
-    for (i, message) in request.messages.into_iter().enumerate() {
-        let (message, pin) = read_message(message, &format!("messages[{i}]"))?;
-        messages.push(message);
+    let count = history.len() + request.messages.len();
+    limits::at_most("messages", "messages", count, MESSAGES_MAX)?;
+    for message in request.messages {
+        let (message, pin) = read_message(message, &format!("messages[{}]", history.len()))?;
+        history.messages.push(message);
         if let Some(control) = pin {
-            pins.push(Pin::new(messages.len(), &control));
+            history.pins.push(Pin::new(history.messages.len(), &control));
         }
+        history.end_element();
     }
+    let mut pins = history.pins.clone();
     let (tools, strict, tool_pin) = read_tools(request.tools.unwrap_or_default())?;
     if let Some(control) = tool_pin {
         pins.push(Pin::new(1, &control));
@@ -145,7 +153,7 @@ pub(crate) fn read(body: &[u8]) -> Result<Ask, ApiError> {
     nvext.cache_salt = nvext.cache_salt.or(request.cache_salt);
     Ok(Ask {
         model: request.model.filter(|name| !name.is_empty()),
-        messages,
+        messages: history.messages.clone(),
         raw: None,
         history_only: false,
         tool_choice: read_choice(request.tool_choice, &tools)?,
@@ -180,7 +188,10 @@ fn read_format(format: Option<ResponseFormat>) -> Result<Option<TextFormat>, Api
     text_format::read(AT, &kind, json_schema, "response_format.json_schema", false)
 }
 
-fn read_message(message: ChatMessage, at: &str) -> Result<(Value, Option<CacheControl>), ApiError> {
+fn read_message(
+    message: ChatMessage,
+    at: &str,
+) -> Result<(Message, Option<CacheControl>), ApiError> {
     let content_at = format!("{at}.content");
     let mut pin = message.cache_control;
     if let Some(Content::Blocks(blocks)) = &message.content {

@@ -1,6 +1,7 @@
 //! Messages requests to the neutral request.
 
 use crate::ask::{self, Ask, Pin, SamplingAsk, ToolChoice};
+use crate::bodies;
 use crate::content::{Block, CacheControl, Content};
 use crate::error::ApiError;
 use crate::json;
@@ -9,6 +10,7 @@ use crate::nvext::NvExt;
 use crate::text_format::{self, Described, Strict};
 use serde::Deserialize;
 use serde_json::{Map, Value};
+use std::mem;
 
 #[derive(Deserialize)]
 struct MessagesRequest {
@@ -74,6 +76,11 @@ const BILLING: &str = "x-anthropic-billing-header:";
 
 /// Reads a request body; `max_tokens` and `stream` mean nothing to `count_tokens`.
 pub(crate) fn read(body: &[u8]) -> Result<Ask, ApiError> {
+    read_on(body, &mut bodies::History::default())
+}
+
+/// As [`read`], of a body whose first messages, left out, are those of `known`.
+pub(crate) fn read_on(body: &[u8], known: &mut bodies::History) -> Result<Ask, ApiError> {
     let request: MessagesRequest = json::parse(body)?;
     let sampling = SamplingAsk::checked(
         request.temperature,
@@ -86,13 +93,15 @@ pub(crate) fn read(body: &[u8]) -> Result<Ask, ApiError> {
     if let Some(system) = request.system {
         history.system(system)?;
     }
-    if request.messages.is_empty() {
+    let count = known.len() + request.messages.len();
+    if count == 0 {
         return Err(ApiError::field("messages", "at least one message is required"));
     }
-    limits::at_most("messages", "messages", request.messages.len(), MESSAGES_MAX)?;
-    for (i, message) in request.messages.into_iter().enumerate() {
-        history.message(message, &format!("messages[{i}]"))?;
+    limits::at_most("messages", "messages", count, MESSAGES_MAX)?;
+    for message in request.messages {
+        known.message(message)?;
     }
+    history.append(known);
     let tools = history.tools(request.tools.unwrap_or_default())?;
     if let Some(control) = &request.cache_control {
         history.pins.push(Pin::new(history.messages.len(), control));
@@ -154,9 +163,21 @@ fn read_choice(choice: Option<Choice>, tools: &[Value]) -> Result<(ToolChoice, b
 /// The neutral history as it grows.
 #[derive(Default)]
 struct History {
-    messages: Vec<Value>,
+    messages: Vec<model::Message>,
     pins: Vec<Pin>,
     strict: Vec<Strict>,
+}
+
+impl bodies::History {
+    fn message(&mut self, message: Message) -> Result<(), ApiError> {
+        let at = format!("messages[{}]", self.len());
+        let (messages, pins) = (mem::take(&mut self.messages), mem::take(&mut self.pins));
+        let mut history = History { messages, pins, strict: Vec::new() };
+        history.message(message, &at)?;
+        (self.messages, self.pins) = (history.messages, history.pins);
+        self.end_element();
+        Ok(())
+    }
 }
 
 impl History {
@@ -176,6 +197,14 @@ impl History {
             self.pin(pin);
         }
         Ok(())
+    }
+
+    /// Adds the messages of the body behind what is there.
+    fn append(&mut self, body: &bodies::History) {
+        let before = self.messages.len();
+        self.messages.extend(body.messages.iter().cloned());
+        let later = |pin: &Pin| Pin { messages: before + pin.messages, ..pin.clone() };
+        self.pins.extend(body.pins.iter().map(later));
     }
 
     /// The tools; a pin on one reaches through the first message, which holds them.

@@ -4,25 +4,32 @@
 //! on nothing but the tokens before it. So where a prompt begins as an earlier one did, tokens and
 //! names up to the last border in common are those of the earlier one: the history is compared, not
 //! read again, and only the new turn is tokenised and hashed. Earlier prompts are found by their
-//! first two parts (instructions and first question), in which sessions differ. Beside them the
+//! first two parts (instructions and first question), in which sessions differ, or by their first where
+//! only the beginning of the answer follows. Beside them the
 //! tokens of single parts are kept by their bytes, and the names of first parts, which many sessions
 //! share.
+//!
+//! Answers are remembered with the prompts they were given to, by the ids that the model wrote. Where
+//! a later prompt goes on with exactly that text, up to a control token that ends it, those ids take
+//! its place: the tokenizer might cut the text otherwise, and what the engine holds of the answer would
+//! be worth nothing. Only prompts that go on from that very prompt see them.
 //!
 //! All is bounded and forgets what was used longest ago. Keys include the routing key's mark: nothing
 //! is shared between models or tenants.
 
-mod lru;
 mod prior;
 
 use super::cuts;
 use crate::error::ApiError;
-use lru::Lru;
-use memchr::memmem::Finder;
+use crate::lru::{Digest, Lru};
+use crate::tokenize;
+use cuts::Marks;
 use model::Processor;
-use prior::{Prior, best};
+pub(crate) use prior::common;
+use prior::{Branch, Prior, Written, best};
 use protocol::hash::{GRANULE, PrefixHash, RoutingKey, Token};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// A tokenised and hashed prompt.
 #[derive(Debug, Default)]
@@ -34,6 +41,15 @@ pub(crate) struct Tokenised {
     pub(crate) names: Vec<PrefixHash>,
     /// The end of each part in bytes and tokens.
     pub(crate) borders: Vec<(usize, u32)>,
+    /// Where it is remembered.
+    place: Option<Place>,
+}
+
+/// The digest under which a prompt is remembered, and its model's marks.
+#[derive(Debug)]
+struct Place {
+    anchor: Digest,
+    marks: Arc<Marks>,
 }
 
 impl Tokenised {
@@ -41,7 +57,7 @@ impl Tokenised {
     pub(crate) fn whole(key: &RoutingKey, tokens: Vec<Token>) -> Self {
         let names = key.chain(&[], &tokens);
         let borders = vec![(0, length(&tokens))];
-        Self { text: String::new(), tokens, names, borders }
+        Self { tokens, names, borders, ..Self::default() }
     }
 
     /// Tokens of the whole parts within the first `bytes` bytes.
@@ -62,10 +78,8 @@ fn length(tokens: &[Token]) -> u32 {
     u32::try_from(tokens.len()).unwrap_or(u32::MAX)
 }
 
-type Digest = [u8; 32];
-
-/// Models whose turn marker is remembered.
-const MARKERS_MAX: usize = 256;
+/// Keys whose model's marks are remembered.
+const MARKS_MAX: usize = 256;
 /// Earlier prompts that begin with the same two parts: branches of one session, or runs of one task.
 const BRANCHES_MAX: usize = 16;
 
@@ -75,10 +89,10 @@ pub(crate) struct PrefixCache {
 }
 
 struct Inner {
-    prompts: Lru<Vec<Arc<Tokenised>>>,
+    prompts: Lru<Vec<Branch>>,
     tokens: Lru<Arc<[Token]>>,
     names: Lru<Arc<[PrefixHash]>>,
-    markers: BTreeMap<PrefixHash, Option<Arc<Finder<'static>>>>,
+    marks: BTreeMap<PrefixHash, Arc<Marks>>,
 }
 
 impl PrefixCache {
@@ -89,7 +103,7 @@ impl PrefixCache {
                 prompts: Lru::new(bytes / 8 * 5),
                 tokens: Lru::new(bytes / 4),
                 names: Lru::new(bytes / 8),
-                markers: BTreeMap::new(),
+                marks: BTreeMap::new(),
             }),
         }
     }
@@ -108,11 +122,22 @@ impl PrefixCache {
         early: impl FnOnce(usize) -> Result<(), ApiError>,
     ) -> Result<Arc<Tokenised>, ApiError> {
         let mark = mark_of(key);
-        let marker = self.marker(model, mark);
-        let marker = marker.as_deref();
-        let anchor = digest(&mark, cuts::beginning(&text, marker).as_bytes());
-        let priors = self.lock().prompts.get(&anchor).unwrap_or_default();
-        let prior = best(&priors, &text, marker.map(|marker| marker.needle()));
+        let marks = self.marks(model, mark);
+        let marker = marks.turn.as_ref();
+        let first = cuts::beginning(&text, marker, 1).unwrap_or(&text);
+        let two = cuts::beginning(&text, marker, 2);
+        let anchor = digest(&mark, two.unwrap_or(first).as_bytes());
+        let known = |anchor: &Digest| {
+            let branches = self.lock().prompts.get(anchor).unwrap_or_default();
+            best(&branches, &text, &marks)
+        };
+        // A first question without instructions is remembered by itself.
+        let alone = || two.and_then(|_| known(&digest(&mark, first.as_bytes())));
+        let prior = known(&anchor).or_else(alone);
+        if let Some(prior) = prior.as_ref().filter(|prior| prior.is_same) {
+            early(prior.tokens)?;
+            return Ok(prior.prompt.clone());
+        }
         let known = prior.as_ref().map_or(0, |prior| prior.bytes);
 
         let parts = cuts::parts(text.get(known..).unwrap_or_default(), marker);
@@ -126,7 +151,7 @@ impl PrefixCache {
             Some(tokens) => tokens.len(),
             None => tokenizer.fewest(part),
         });
-        early(prior.as_ref().map_or(0, |prior| prior.tokens as usize) + least.sum::<usize>())?;
+        early(prior.as_ref().map_or(0, |prior| prior.tokens) + least.sum::<usize>())?;
 
         let mut out = prior.as_ref().map(Prior::begin).unwrap_or_default();
         let mut fresh = Vec::new();
@@ -141,6 +166,9 @@ impl PrefixCache {
             bytes += part.len();
             out.borders.push((bytes, length(&out.tokens)));
         }
+        if parts.is_empty() && out.borders.last().is_some_and(|(end, _)| *end < bytes) {
+            out.borders.push((bytes, length(&out.tokens))); // it ends with an answer
+        }
         if prior.is_none()
             && let Some(first) = keys.first()
             && let Some(names) = self.lock().names.get(first)
@@ -149,6 +177,7 @@ impl PrefixCache {
         }
         key.extend_chain(&mut out.names, &out.tokens);
         out.text = text;
+        out.place = Some(Place { anchor, marks: marks.clone() });
         let out = Arc::new(out);
 
         let mut inner = self.lock();
@@ -167,18 +196,40 @@ impl PrefixCache {
         Ok(out)
     }
 
-    fn marker(&self, model: &Processor, mark: PrefixHash) -> Option<Arc<Finder<'static>>> {
-        if let Some(marker) = self.lock().markers.get(&mark) {
-            return marker.clone();
+    /// Takes down what was answered to `prompt`, so that the next turn can go on from these very
+    /// tokens: all that were generated, but the one that ended the answer.
+    pub(crate) fn answered(&self, model: &Processor, prompt: &Weak<Tokenised>, tokens: &[Token]) {
+        let Some(prompt) = prompt.upgrade() else { return };
+        let (Some(Place { anchor, marks }), Ok(text)) =
+            (&prompt.place, tokenize::text(tokens, model.tokenizer()))
+        else {
+            return;
+        };
+        // Broken characters have no text of their own, and a turn within an answer would be cut.
+        if text.is_empty() || text.contains('\u{fffd}') || marks.has_turn(&text) {
+            return;
         }
-        let marker = cuts::turn_marker(model);
-        let marker = marker.map(|marker| Arc::new(Finder::new(marker.as_bytes()).into_owned()));
         let mut inner = self.lock();
-        if inner.markers.len() >= MARKERS_MAX {
-            inner.markers.clear();
+        let mut branches = inner.prompts.get(anchor).unwrap_or_default();
+        if let Some(branch) =
+            branches.iter_mut().find(|branch| Arc::ptr_eq(&branch.prompt, &prompt))
+        {
+            branch.answered(Arc::new(Written { text, tokens: tokens.to_vec() }));
+            inner.put(*anchor, branches);
         }
-        inner.markers.insert(mark, marker.clone());
-        marker
+    }
+
+    fn marks(&self, model: &Processor, mark: PrefixHash) -> Arc<Marks> {
+        if let Some(marks) = self.lock().marks.get(&mark) {
+            return marks.clone();
+        }
+        let marks = Arc::new(Marks::of(model));
+        let mut inner = self.lock();
+        if inner.marks.len() >= MARKS_MAX {
+            inner.marks.clear();
+        }
+        inner.marks.insert(mark, marks.clone());
+        marks
     }
 }
 
@@ -187,10 +238,15 @@ impl Inner {
     fn remember(&mut self, anchor: Digest, prior: Option<&Prior>, prompt: &Arc<Tokenised>) {
         let mut branches = self.prompts.get(&anchor).unwrap_or_default();
         let replaced = prior.filter(|prior| prior.is_all).map(|prior| &prior.prompt);
-        branches.retain(|branch| !replaced.is_some_and(|old| Arc::ptr_eq(old, branch)));
-        branches.insert(0, prompt.clone());
+        branches.retain(|branch| !replaced.is_some_and(|old| Arc::ptr_eq(old, &branch.prompt)));
+        branches.insert(0, Branch::new(prompt.clone()));
+        self.put(anchor, branches);
+    }
+
+    /// Puts as many of the branches as there is room for.
+    fn put(&mut self, anchor: Digest, mut branches: Vec<Branch>) {
         branches.truncate(BRANCHES_MAX);
-        let bytes = |branches: &[Arc<Tokenised>]| branches.iter().map(|b| b.bytes()).sum::<usize>();
+        let bytes = |branches: &[Branch]| branches.iter().map(Branch::bytes).sum::<usize>();
         while branches.len() > 1 && bytes(&branches) > self.prompts.largest() {
             branches.pop();
         }

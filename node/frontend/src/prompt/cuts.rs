@@ -5,6 +5,47 @@ use model::{Processor, RenderRequest, Tokenizer};
 use protocol::hash::Token;
 use serde_json::json;
 
+/// Where a model's prompts may be cut.
+#[derive(Debug)]
+pub(crate) struct Marks {
+    /// What begins a turn: prompts are cut before it.
+    pub(crate) turn: Option<Finder<'static>>,
+    /// What may stand behind an answer: the special tokens that end one, and the turn marker.
+    ends: Vec<String>,
+}
+
+impl Marks {
+    /// The marks of a model.
+    pub(crate) fn of(model: &Processor) -> Self {
+        let turn = turn_marker(model);
+        let tokenizer = model.tokenizer();
+        let spelt = |token: &Token| {
+            tokenizer.is_special(*token).then(|| tokenizer.spelling(*token)).flatten()
+        };
+        let stops = model.stop_tokens().iter().filter_map(spelt);
+        let ends = stops.filter(|end| !end.is_empty() && is_safe(tokenizer, end));
+        let ends = ends.chain(turn.clone()).collect();
+        let turn = turn.map(|turn| Finder::new(turn.as_bytes()).into_owned());
+        Self { turn, ends }
+    }
+
+    /// Whether `text` begins as a turn does.
+    pub(crate) fn begin_turn(&self, text: &str) -> bool {
+        self.turn.as_ref().is_some_and(|turn| text.as_bytes().starts_with(turn.needle()))
+    }
+
+    /// Whether a turn begins anywhere in `text`.
+    pub(crate) fn has_turn(&self, text: &str) -> bool {
+        self.turn.as_ref().is_some_and(|turn| turn.find(text.as_bytes()).is_some())
+    }
+
+    /// Whether an answer may be cut off before `text`: a special token that no text before it
+    /// changes stands there.
+    pub(crate) fn end_answer(&self, text: &str) -> bool {
+        self.ends.iter().any(|end| text.starts_with(end.as_str()))
+    }
+}
+
 /// The special token with which the model's template begins a turn (`<|im_start|>`, say), if
 /// tokens before and after it never depend on each other.
 ///
@@ -56,9 +97,12 @@ pub(crate) fn parts<'a>(text: &'a str, marker: Option<&Finder<'static>>) -> Vec<
     parts
 }
 
-/// The text up to the end of the second part that begins with `marker`: instructions and first
-/// question, mostly.
-pub(crate) fn beginning<'a>(text: &'a str, marker: Option<&Finder<'static>>) -> &'a str {
-    let end = hits(text, marker).nth(2).unwrap_or(text.len());
-    text.get(..end).unwrap_or(text)
+/// The text up to the end of the first `parts` parts that begin with `marker`, where another one
+/// follows.
+pub(crate) fn beginning<'a>(
+    text: &'a str,
+    marker: Option<&Finder<'static>>,
+    parts: usize,
+) -> Option<&'a str> {
+    text.get(..hits(text, marker).nth(parts)?)
 }

@@ -10,6 +10,7 @@ use crate::error::ApiError;
 use crate::json;
 use crate::limits::{self, MESSAGES_MAX};
 use crate::seal::Seal;
+use model::Message;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -44,7 +45,7 @@ pub(super) struct History<'a> {
     seal: &'a Seal,
     tools: &'a ToolTable,
     turn: Option<Turn>,
-    pub(super) messages: Vec<Value>,
+    pub(super) messages: Vec<Message>,
     pub(super) pins: Vec<Pin>,
 }
 

@@ -11,6 +11,9 @@ use futures::StreamExt;
 /// text, and no context holds as many.
 const COUNTED: usize = 8 << 20;
 
+/// Memory taken for a body before any of it has come, at most.
+const PROMISED: usize = 1 << 20;
+
 /// As [`read`], of what is only to be counted or tokenised.
 pub(super) async fn read_counted(
     headers: &HeaderMap,
@@ -33,7 +36,10 @@ pub(super) async fn read(
         return Err(ApiError::field("content-encoding", why));
     }
     let mut stream = body.into_data_stream();
-    let mut read = BytesMut::new();
+    // A length is only a promise, and no reason to take much memory.
+    let length = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
+    let length = length.and_then(|length| length.parse::<usize>().ok()).unwrap_or_default();
+    let mut read = BytesMut::with_capacity(length.min(limit).min(PROMISED));
     let silent = |_| ApiError::new(Kind::Late, "the request body did not come to its end in time");
     while let Some(chunk) =
         tokio::time::timeout(limits.body_silence, stream.next()).await.map_err(silent)?

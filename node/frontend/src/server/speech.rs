@@ -1,12 +1,15 @@
 //! Endpoints that generate: how each reads its body, and how its answers are written.
 
 use crate::ask::Ask;
+use crate::bodies::Bodies;
 use crate::error::{ApiError, Dialect};
 use crate::keeper::Standing;
 use crate::responses::record::{Recalled, Record, Wanted};
 use crate::seal::Seal;
 use crate::stream::{Ending, Piece};
 use crate::{chat, completions, messages, responses, sse};
+use bytes::Bytes;
+use protocol::id::TenantId;
 use serde_json::Value;
 
 /// Where a body came in.
@@ -63,6 +66,25 @@ impl Endpoint {
             Self::Responses => Wanted::may_be_in(body),
             Self::Chat | Self::Completions | Self::Messages => false,
         }
+    }
+
+    /// As [`Self::read`], of a history whose beginning may be that of an earlier body.
+    pub(crate) fn read_on(
+        self,
+        body: &Bytes,
+        bodies: &Bodies,
+        tenant: &TenantId,
+        seal: impl FnOnce() -> Seal,
+        recalled: Recalled,
+    ) -> Result<(Ask, Style), ApiError> {
+        const LIST: &str = "messages";
+        Ok(match self {
+            Self::Chat => (bodies.read(tenant, body, LIST, chat::request::read_on)?, Style::Chat),
+            Self::Messages => {
+                (bodies.read(tenant, body, LIST, messages::request::read_on)?, Style::Messages)
+            }
+            Self::Completions | Self::Responses => self.read(body, seal, recalled)?,
+        })
     }
 
     /// Reads a body; `seal` opens what this tenant was given sealed, `recalled` is what was found of

@@ -38,6 +38,8 @@ pub(crate) enum Script {
     Say { text: String, batch: usize, reason: FinishReason },
     /// This text, in batches of these sizes in turn, then this end.
     Cut { text: String, sizes: Vec<usize>, reason: FinishReason },
+    /// These tokens, whatever text they are, then this end.
+    Write(Vec<Token>, FinishReason),
     /// Refused at once.
     Refuse(Refusal),
     /// Begins with this text, then fails.
@@ -122,6 +124,10 @@ impl Fake {
             }
             Script::Cut { text, sizes, reason } => {
                 items.extend(said(&tokens(text), sizes, *reason, prompt));
+                (items, false)
+            }
+            Script::Write(tokens, reason) => {
+                items.extend(said(tokens, &[3], *reason, prompt));
                 (items, false)
             }
             Script::Fail(text, refusal) => {

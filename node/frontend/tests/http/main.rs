@@ -3,6 +3,7 @@
 //! The HTTP surface over a scripted cluster: all dialects, streams, errors, disconnects.
 
 mod ahead;
+mod answers;
 mod cases;
 mod chat;
 mod cluster;

@@ -4,7 +4,7 @@
 //! this keeps the prefix property. [`history`] has given it its shape before.
 
 use super::probe::Skills;
-use super::{RenderRequest, TemplateError, history, json};
+use super::{AsMessage, RenderRequest, TemplateError, history, json};
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 
@@ -16,20 +16,23 @@ pub const TOOL_RESPONSE: (&str, &str) = ("<tool_response>", "</tool_response>");
 /// Marks around a system message in a user turn, where the template has no place for it.
 const SYSTEM: (&str, &str) = ("<system>", "</system>");
 
+/// A message to give to the template, and its place in the history that was given.
+pub(super) type Folded<'a> = history::Placed<'a>;
+
 /// The messages to give to the template; those that it understands as they are, are lent.
-pub(super) fn messages<'a>(
-    request: &RenderRequest<'a>,
+pub(super) fn messages<'a, M: AsMessage>(
+    request: &RenderRequest<'a, M>,
     skills: &Skills,
-) -> Result<Vec<Cow<'a, Value>>, TemplateError> {
-    let rewrite = |(index, message): history::Placed<'a>| {
+) -> Result<Vec<Folded<'a>>, TemplateError> {
+    let rewrite = |(index, message): Folded<'a>| {
         if is_plain(&message, index, skills) {
-            return Ok(message);
+            return Ok((index, message));
         }
-        let rewritten = rewrite(&message, index, skills).map(Cow::Owned);
+        let rewritten = rewrite(&message, index, skills).map(|json| (index, Cow::Owned(json)));
         rewritten.map_err(|problem| TemplateError::Message { index, problem })
     };
     let shaped = history::shaped(request.messages, skills);
-    let mut messages: Vec<Cow<'a, Value>> =
+    let mut messages: Vec<Folded<'a>> =
         shaped.into_iter().map(rewrite).collect::<Result<_, _>>()?;
     if !skills.tools && !request.tools.is_empty() {
         add_tools(&mut messages, request.tools, skills);
@@ -260,17 +263,17 @@ impl Call {
 }
 
 /// Puts the tools into the system turn, which is made if there is none.
-fn add_tools(messages: &mut Vec<Cow<'_, Value>>, tools: &[Value], skills: &Skills) {
+fn add_tools(messages: &mut Vec<Folded<'_>>, tools: &[Value], skills: &Skills) {
     let text = instructions(tools);
     let system =
-        |message: &&mut Cow<'_, Value>| message.get("role").is_some_and(|role| role == "system");
+        |(_, message): &&mut Folded<'_>| message.get("role").is_some_and(|role| role == "system");
     match messages.first_mut().filter(system) {
-        Some(first) => {
+        Some((_, first)) => {
             let before = first.get("content").and_then(Value::as_str).unwrap_or_default();
             let text = if before.is_empty() { text } else { format!("{before}\n\n{text}") };
             copy_content(first.to_mut(), text);
         }
-        None => messages.insert(0, Cow::Owned(self::system(&text, 0, skills))),
+        None => messages.insert(0, (0, Cow::Owned(self::system(&text, 0, skills)))),
     }
 }
 

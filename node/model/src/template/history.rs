@@ -6,15 +6,15 @@
 
 use super::probe::{Ids, Skills};
 use serde_json::{Value, json};
-use std::borrow::Cow;
+use std::borrow::{Borrow, Cow};
 use std::collections::VecDeque;
 
 /// A message and its place in the history that was given.
 pub(super) type Placed<'a> = (usize, Cow<'a, Value>);
 
 /// The messages, reshaped as far as the template needs it.
-pub(super) fn shaped<'a>(messages: &'a [Value], skills: &Skills) -> Vec<Placed<'a>> {
-    let placed = messages.iter().map(Cow::Borrowed).enumerate().collect();
+pub(super) fn shaped<'a, M: Borrow<Value>>(messages: &'a [M], skills: &Skills) -> Vec<Placed<'a>> {
+    let placed = messages.iter().map(|one| Cow::Borrowed(one.borrow())).enumerate().collect();
     if !skills.calls {
         return placed;
     }

@@ -1,5 +1,8 @@
+mod answers;
+
 use super::*;
 use crate::testing::{key, tiny, tokens};
+use memchr::memmem::Finder;
 use proptest::prelude::*;
 
 /// Chat-like texts: turns whose borders and content try to stick together.

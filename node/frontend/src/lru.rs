@@ -1,13 +1,15 @@
 //! A map of bounded size that forgets what was used longest ago.
 
-use super::Digest;
 use std::collections::BTreeMap;
 
+/// The name of an entry.
+pub(crate) type Digest = [u8; 32];
+
 /// Bytes that an entry takes beside its content, roughly.
-pub(super) const ENTRY_BYTES: usize = 160;
+pub(crate) const ENTRY_BYTES: usize = 160;
 
 /// Values by digest, with the bytes they take.
-pub(super) struct Lru<V> {
+pub(crate) struct Lru<V> {
     entries: BTreeMap<Digest, Entry<V>>,
     /// Keys by last use.
     order: BTreeMap<u64, Digest>,
@@ -23,21 +25,27 @@ struct Entry<V> {
 }
 
 impl<V: Clone> Lru<V> {
-    pub(super) fn new(limit: usize) -> Self {
+    pub(crate) fn new(limit: usize) -> Self {
         Self { entries: BTreeMap::new(), order: BTreeMap::new(), uses: 0, bytes: 0, limit }
     }
 
     /// The most bytes that one entry may have.
-    pub(super) fn largest(&self) -> usize {
+    pub(crate) fn largest(&self) -> usize {
         (self.limit / 2).saturating_sub(ENTRY_BYTES)
     }
 
     #[cfg(test)]
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    pub(super) fn get(&mut self, key: &Digest) -> Option<V> {
+    /// Bytes of all entries.
+    #[cfg(test)]
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(crate) fn get(&mut self, key: &Digest) -> Option<V> {
         let entry = self.entries.get_mut(key)?;
         self.uses += 1;
         self.order.remove(&entry.used);
@@ -47,7 +55,7 @@ impl<V: Clone> Lru<V> {
     }
 
     /// Keeps a value of so many bytes, unless it would push out all others.
-    pub(super) fn insert(&mut self, key: Digest, value: V, bytes: usize) {
+    pub(crate) fn insert(&mut self, key: Digest, value: V, bytes: usize) {
         if bytes > self.largest() {
             return;
         }

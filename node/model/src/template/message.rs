@@ -1,0 +1,68 @@
+//! Messages that are rendered again with every turn of their conversation.
+
+use super::json;
+use minijinja::Value;
+use std::borrow::Borrow;
+use std::fmt;
+use std::ops::Deref;
+use std::sync::{Arc, OnceLock};
+
+/// A message that remembers what templates are given for it. Cheap to clone, and never changed: the
+/// next turn's history can hold the same.
+#[derive(Clone)]
+pub struct Message(Arc<Inner>);
+
+struct Inner {
+    json: serde_json::Value,
+    value: OnceLock<Value>,
+}
+
+/// What can be rendered as a message.
+pub trait AsMessage: Borrow<serde_json::Value> {
+    /// The message as templates see it.
+    fn value(&self) -> Value;
+}
+
+impl AsMessage for serde_json::Value {
+    fn value(&self) -> Value {
+        json::to_value(self)
+    }
+}
+
+impl AsMessage for Message {
+    fn value(&self) -> Value {
+        self.0.value.get_or_init(|| json::to_value(&self.0.json)).clone()
+    }
+}
+
+impl From<serde_json::Value> for Message {
+    fn from(json: serde_json::Value) -> Self {
+        Self(Arc::new(Inner { json, value: OnceLock::new() }))
+    }
+}
+
+impl Deref for Message {
+    type Target = serde_json::Value;
+
+    fn deref(&self) -> &serde_json::Value {
+        &self.0.json
+    }
+}
+
+impl Borrow<serde_json::Value> for Message {
+    fn borrow(&self) -> &serde_json::Value {
+        &self.0.json
+    }
+}
+
+impl PartialEq for Message {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.0.json == other.0.json
+    }
+}
+
+impl fmt::Debug for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.json.fmt(f)
+    }
+}
