@@ -9,9 +9,8 @@ use std::time::Duration;
 
 async fn call(args: &ClientArgs, path: &str, body: Option<Value>) -> Result<Value, Fault> {
     let url = format!("{}{path}", args.node.trim_end_matches('/'));
-    let client = reqwest::Client::builder()
+    let client = load::client::plain_http()
         .timeout(Duration::from_secs(10))
-        .no_proxy()
         .build()
         .map_err(|error| Fault::new(error, "check the URL given with --node"))?;
     let mut request = match &body {
