@@ -190,6 +190,15 @@ pub(crate) fn message(role: &str, content: String) -> Value {
     json!({ "role": role, "content": content })
 }
 
+/// What a tool gave back, under the name of the tool where its call is known.
+pub(crate) fn result(content: String, tool: Option<&str>) -> Value {
+    let mut message = message("tool", content);
+    if let (Some(fields), Some(tool)) = (message.as_object_mut(), tool) {
+        fields.insert("name".into(), tool.into());
+    }
+    message
+}
+
 /// An assistant message; what is empty is left out, so that all ways to say "nothing" are one.
 pub(crate) fn assistant(content: String, reasoning: String, calls: Vec<Value>) -> Value {
     let mut message = Map::new();

@@ -29,6 +29,7 @@ mod markup;
 mod messages;
 mod misses;
 mod nvext;
+mod pairs;
 mod prompt;
 mod responses;
 mod seal;

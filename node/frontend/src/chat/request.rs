@@ -6,6 +6,7 @@ use crate::error::ApiError;
 use crate::json;
 use crate::limits::{self, MESSAGES_MAX, TOOLS_MAX};
 use crate::nvext::NvExt;
+use crate::pairs::Pairs;
 use crate::text_format::{self, Described, Strict, TextFormat};
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -43,6 +44,7 @@ struct ChatMessage {
     content: Option<Content>,
     refusal: Option<String>,
     tool_calls: Option<Vec<ChatCall>>,
+    tool_call_id: Option<String>,
     reasoning_content: Option<String>,
     /// Another name of `reasoning_content`; some clients put other things here.
     reasoning: Option<Value>,
@@ -51,6 +53,7 @@ struct ChatMessage {
 
 #[derive(Deserialize)]
 struct ChatCall {
+    id: Option<String>,
     function: ChatFunction,
 }
 
@@ -130,13 +133,15 @@ pub(crate) fn read(body: &[u8]) -> Result<Ask, ApiError> {
     limits::at_most("messages", "messages", request.messages.len(), MESSAGES_MAX)?;
     let mut pins = Vec::new();
     let mut messages = Vec::with_capacity(request.messages.len());
+    let mut pairs = Pairs::default();
     for (i, message) in request.messages.into_iter().enumerate() {
-        let (message, pin) = read_message(message, &format!("messages[{i}]"))?;
+        let (message, pin) = read_message(message, &format!("messages[{i}]"), i, &mut pairs)?;
         messages.push(message);
         if let Some(control) = pin {
             pins.push(Pin::new(messages.len(), &control));
         }
     }
+    pairs.order(&mut messages);
     let (tools, strict, tool_pin) = read_tools(request.tools.unwrap_or_default())?;
     if let Some(control) = tool_pin {
         pins.push(Pin::new(1, &control));
@@ -180,7 +185,13 @@ fn read_format(format: Option<ResponseFormat>) -> Result<Option<TextFormat>, Api
     text_format::read(AT, &kind, json_schema, "response_format.json_schema", false)
 }
 
-fn read_message(message: ChatMessage, at: &str) -> Result<(Value, Option<CacheControl>), ApiError> {
+/// Reads the message with the number `nth`.
+fn read_message(
+    message: ChatMessage,
+    at: &str,
+    nth: usize,
+    pairs: &mut Pairs,
+) -> Result<(Value, Option<CacheControl>), ApiError> {
     let content_at = format!("{at}.content");
     let mut pin = message.cache_control;
     if let Some(Content::Blocks(blocks)) = &message.content {
@@ -197,16 +208,25 @@ fn read_message(message: ChatMessage, at: &str) -> Result<(Value, Option<CacheCo
                 Some(Value::String(text)) => Some(text),
                 _ => None,
             });
-            let calls = message.tool_calls.unwrap_or_default().into_iter().map(|call| {
-                ask::tool_call(call.function.name, call.function.arguments.unwrap_or_default())
-            });
+            pairs.turn();
+            let mut calls = Vec::new();
+            for (i, call) in message.tool_calls.unwrap_or_default().into_iter().enumerate() {
+                let ChatFunction { name, arguments } = call.function;
+                pairs.call(call.id.as_deref(), &name, &format!("{at}.tool_calls[{i}].id"))?;
+                calls.push(ask::tool_call(name, arguments.unwrap_or_default()));
+            }
             let text = text.or(message.refusal).unwrap_or_default();
-            let assistant = ask::assistant(text, reasoning.unwrap_or_default(), calls.collect());
+            let assistant = ask::assistant(text, reasoning.unwrap_or_default(), calls);
             return Ok((assistant, pin));
         }
         "system" | "developer" => "system",
         "user" => "user",
-        "tool" | "function" => "tool",
+        // A tool may well return nothing.
+        "tool" | "function" => {
+            let id_at = format!("{at}.tool_call_id");
+            let tool = pairs.result(message.tool_call_id.as_deref(), nth, &id_at)?;
+            return Ok((ask::result(text.unwrap_or_default(), tool), pin));
+        }
         other => {
             return Err(ApiError::field(
                 &format!("{at}.role"),
@@ -214,11 +234,7 @@ fn read_message(message: ChatMessage, at: &str) -> Result<(Value, Option<CacheCo
             ));
         }
     };
-    // A tool may well return nothing.
-    let text = match text {
-        None if role != "tool" => return Err(ApiError::field(&content_at, "missing field")),
-        text => text.unwrap_or_default(),
-    };
+    let text = text.ok_or_else(|| ApiError::field(&content_at, "missing field"))?;
     Ok((ask::message(role, text), pin))
 }
 

@@ -6,6 +6,8 @@ use crate::error::ApiError;
 use crate::json;
 use crate::limits::{self, MESSAGES_MAX, TOOLS_MAX};
 use crate::nvext::NvExt;
+use crate::pairs::Pairs;
+use crate::prefill;
 use crate::text_format::{self, Described, Strict};
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -93,6 +95,7 @@ pub(crate) fn read(body: &[u8]) -> Result<Ask, ApiError> {
     for (i, message) in request.messages.into_iter().enumerate() {
         history.message(message, &format!("messages[{i}]"))?;
     }
+    history.pairs.order(&mut history.messages);
     let tools = history.tools(request.tools.unwrap_or_default())?;
     if let Some(control) = &request.cache_control {
         history.pins.push(Pin::new(history.messages.len(), control));
@@ -155,6 +158,7 @@ fn read_choice(choice: Option<Choice>, tools: &[Value]) -> Result<(ToolChoice, b
 #[derive(Default)]
 struct History {
     messages: Vec<Value>,
+    pairs: Pairs,
     pins: Vec<Pin>,
     strict: Vec<Strict>,
 }
@@ -246,7 +250,9 @@ impl History {
                     Some(content) => content.into_result(&format!("{at}.content"))?,
                     None => String::new(),
                 };
-                self.messages.push(ask::message("tool", result));
+                let (id, nth) = (block.tool_use_id.as_deref(), self.messages.len());
+                let tool = self.pairs.result(id, nth, &format!("{at}.tool_use_id"))?;
+                self.messages.push(ask::result(result, tool));
                 self.pin(pin);
             } else {
                 text.get_or_insert_default().push_str(&block.into_text(&at)?);
@@ -267,6 +273,7 @@ impl History {
         let (mut text, mut reasoning) = (String::new(), String::new());
         let mut calls = Vec::new();
         let pin = last_pin(&blocks);
+        self.pairs.turn();
         for (i, block) in blocks.into_iter().enumerate() {
             let at = format!("{at}[{i}]");
             match block.kind.as_str() {
@@ -280,6 +287,7 @@ impl History {
                     let name = block
                         .name
                         .ok_or_else(|| ApiError::field(&format!("{at}.name"), "missing field"))?;
+                    self.pairs.call(block.id.as_deref(), &name, &format!("{at}.id"))?;
                     calls.push(ask::tool_call(name, block.input.unwrap_or_default()));
                 }
                 _ => text.push_str(&block.into_text(&at)?),

@@ -17,6 +17,7 @@ mod kept;
 mod keys;
 mod messages;
 mod models;
+mod pairs;
 mod recorded;
 mod responses;
 mod sse;

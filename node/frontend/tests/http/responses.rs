@@ -175,7 +175,8 @@ async fn tools_in_namespaces_and_tools_that_take_text() {
     // Sent back, they are the calls that the model made.
     let mut input = vec![json!({"role": "user", "content": "go"})];
     input.extend(response["output"].as_array().unwrap().iter().cloned());
-    input.push(json!({"type": "custom_tool_call_output", "call_id": "x", "output": "ok"}));
+    let id = &response["output"][3]["call_id"];
+    input.push(json!({"type": "custom_tool_call_output", "call_id": id, "output": "ok"}));
     let mut again = ask.clone();
     again["stream"] = json!(false);
     again["input"] = input.into();
