@@ -4,7 +4,7 @@ use crate::ask::{self, Ask, Pin, SamplingAsk, ToolChoice};
 use crate::content::{CacheControl, Content};
 use crate::error::ApiError;
 use crate::json;
-use crate::limits::{self, MESSAGES_MAX, TOOLS_MAX};
+use crate::limits::{self, MESSAGES_MAX, TOOL_NAME_MAX, TOOLS_MAX, ToolNames};
 use crate::nvext::NvExt;
 use crate::pairs::Pairs;
 use crate::text_format::{self, Described, Strict, TextFormat};
@@ -244,11 +244,13 @@ type Tools = (Vec<Value>, Vec<Strict>, Option<CacheControl>);
 fn read_tools(tools: Vec<ChatTool>) -> Result<Tools, ApiError> {
     limits::at_most("tools", "tools", tools.len(), TOOLS_MAX)?;
     let (mut read, mut strict) = (Vec::new(), Vec::new());
+    let mut names = ToolNames::new(TOOL_NAME_MAX);
     let mut pin = None;
     for (i, tool) in tools.into_iter().enumerate() {
         pin = tool.cache_control.or(pin);
         match (tool.kind.as_deref(), tool.function) {
             (_, Some(f)) => {
+                names.take(&f.name, &format!("tools[{i}].function.name"))?;
                 let at = format!("tools[{i}].function.parameters");
                 limits::schema(&at, f.parameters.as_ref())?;
                 if f.strict == Some(true) {

@@ -4,7 +4,7 @@ use crate::ask::{self, Ask, Pin, SamplingAsk, ToolChoice};
 use crate::content::{Block, CacheControl, Content};
 use crate::error::ApiError;
 use crate::json;
-use crate::limits::{self, MESSAGES_MAX, TOOLS_MAX};
+use crate::limits::{self, MESSAGES_MAX, TOOL_NAME_MAX_MESSAGES, TOOLS_MAX, ToolNames};
 use crate::nvext::NvExt;
 use crate::pairs::Pairs;
 use crate::prefill;
@@ -186,12 +186,14 @@ impl History {
     fn tools(&mut self, tools: Vec<Tool>) -> Result<Vec<Value>, ApiError> {
         limits::at_most("tools", "tools", tools.len(), TOOLS_MAX)?;
         let mut read = Vec::new();
+        let mut names = ToolNames::new(TOOL_NAME_MAX_MESSAGES);
         for (i, tool) in tools.into_iter().enumerate() {
             if let Some(control) = &tool.cache_control {
                 self.pins.push(Pin::new(1, control));
             }
             match (tool.name, tool.input_schema) {
                 (Some(name), Some(schema)) => {
+                    names.take(&name, &format!("tools[{i}].name"))?;
                     let at = format!("tools[{i}].input_schema");
                     limits::schema(&at, Some(&schema))?;
                     if tool.strict == Some(true) {
