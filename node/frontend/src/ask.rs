@@ -25,6 +25,8 @@ pub(crate) struct Ask {
     pub(crate) history_only: bool,
     pub(crate) tools: Arc<[Value]>,
     pub(crate) tool_choice: ToolChoice,
+    /// The only tools that may be called, where not all of them; the prompt shows all the same.
+    pub(crate) allowed: Option<Vec<String>>,
     /// The tools whose arguments must be exactly of their schema when a call is demanded.
     pub(crate) strict: Vec<Strict>,
     /// The form that the answer's text must have.
@@ -41,6 +43,13 @@ pub(crate) struct Ask {
     pub(crate) include_usage: bool,
     pub(crate) nvext: NvExt,
     pub(crate) pins: Vec<Pin>,
+}
+
+impl Ask {
+    /// Whether the model may call this tool.
+    pub(crate) fn allows(&self, tool: &str) -> bool {
+        self.allowed.as_ref().is_none_or(|allowed| allowed.iter().any(|name| name == tool))
+    }
 }
 
 /// A prompt that is used as it is.
@@ -76,6 +85,17 @@ pub(crate) enum ToolChoice {
 }
 
 impl ToolChoice {
+    /// How the tools that alone may be called are called; `at` is the path of the mode.
+    pub(crate) fn of_allowed(mode: &str, at: &str) -> Result<Self, ApiError> {
+        match mode {
+            "auto" => Ok(Self::Auto),
+            "required" => Ok(Self::Required),
+            other => {
+                Err(ApiError::field(at, format_args!("`{other}` is not a mode (auto, required)")))
+            }
+        }
+    }
+
     /// A demanded tool must be there.
     pub(crate) fn checked(self, at: &str, tools: &[Value]) -> Result<Self, ApiError> {
         let known = |name: &str| tools.iter().any(|tool| tool["function"]["name"] == name);
@@ -88,6 +108,30 @@ impl ToolChoice {
             }
             _ => Ok(self),
         }
+    }
+}
+
+/// Checks the tools that alone may be called; `at` is the path of their list.
+pub(crate) fn allowed(
+    at: &str,
+    names: Vec<Option<String>>,
+    tools: &[Value],
+) -> Result<Vec<String>, ApiError> {
+    let known = |name: &str| tools.iter().any(|tool| tool["function"]["name"] == name);
+    // Those without a name are tools of the provider's own servers: there are none here.
+    let mut allowed: Vec<String> = Vec::new();
+    for (i, name) in names.into_iter().enumerate() {
+        match name {
+            Some(name) if !known(&name) => {
+                let why = format_args!("no tool is named `{name}`").to_string();
+                return Err(ApiError::field(&format!("{at}[{i}]"), why));
+            }
+            name => allowed.extend(name),
+        }
+    }
+    match allowed.is_empty() {
+        true => Err(ApiError::field(at, "at least one function is required")),
+        false => Ok(allowed),
     }
 }
 

@@ -132,7 +132,7 @@ pub(crate) fn prepare(
         format: served.format,
         tools: match ask.tool_choice {
             ToolChoice::None => Tools::default(),
-            _ => Tools::new(ask.tools.clone()),
+            _ => Tools::new(ask.tools.clone()).only(ask.allowed.clone()),
         },
         parallel_calls: ask.parallel_calls,
         opening,

@@ -84,6 +84,18 @@ struct FunctionDefinition {
 enum Choice {
     Word(String),
     Tool { function: ChosenFunction },
+    Allowed { allowed_tools: AllowedTools },
+}
+
+#[derive(Deserialize)]
+struct AllowedTools {
+    mode: String,
+    tools: Vec<AllowedTool>,
+}
+
+#[derive(Deserialize)]
+struct AllowedTool {
+    function: Option<ChosenFunction>,
 }
 
 #[derive(Deserialize)]
@@ -148,12 +160,14 @@ pub(crate) fn read(body: &[u8]) -> Result<Ask, ApiError> {
     }
     let mut nvext = NvExt::read(request.nvext)?;
     nvext.cache_salt = nvext.cache_salt.or(request.cache_salt);
+    let (tool_choice, allowed) = read_choice(request.tool_choice, &tools)?;
     Ok(Ask {
         model: request.model.filter(|name| !name.is_empty()),
         messages,
         raw: None,
         history_only: false,
-        tool_choice: read_choice(request.tool_choice, &tools)?,
+        tool_choice,
+        allowed,
         tools: tools.into(),
         strict,
         format: read_format(request.response_format)?,
@@ -268,9 +282,19 @@ fn read_tools(tools: Vec<ChatTool>) -> Result<Tools, ApiError> {
     Ok((read, strict, pin))
 }
 
-fn read_choice(choice: Option<Choice>, tools: &[Value]) -> Result<ToolChoice, ApiError> {
+/// The choice, and the tools that alone may be called.
+type Chosen = (ToolChoice, Option<Vec<String>>);
+
+fn read_choice(choice: Option<Choice>, tools: &[Value]) -> Result<Chosen, ApiError> {
+    let mut allowed = None;
     let choice = match choice {
         None => ToolChoice::Auto,
+        Some(Choice::Allowed { allowed_tools: AllowedTools { mode, tools: named } }) => {
+            const AT: &str = "tool_choice.allowed_tools";
+            let names = named.into_iter().map(|tool| tool.function.map(|f| f.name)).collect();
+            allowed = Some(ask::allowed(&format!("{AT}.tools"), names, tools)?);
+            ToolChoice::of_allowed(&mode, &format!("{AT}.mode"))?
+        }
         Some(Choice::Tool { function }) => ToolChoice::Named(function.name),
         Some(Choice::Word(word)) => match word.as_str() {
             "auto" => ToolChoice::Auto,
@@ -284,5 +308,5 @@ fn read_choice(choice: Option<Choice>, tools: &[Value]) -> Result<ToolChoice, Ap
             }
         },
     };
-    choice.checked("tool_choice", tools)
+    Ok((choice.checked("tool_choice", tools)?, allowed))
 }

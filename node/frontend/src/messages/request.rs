@@ -114,6 +114,7 @@ pub(crate) fn read(body: &[u8]) -> Result<Ask, ApiError> {
         messages: history.messages,
         raw: None,
         history_only: false,
+        allowed: None,
         tools: tools.into(),
         strict: history.strict,
         format,

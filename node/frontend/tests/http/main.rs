@@ -24,3 +24,4 @@ mod sse;
 mod streams;
 mod templates;
 mod tokens;
+mod tool_choices;
