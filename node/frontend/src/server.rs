@@ -434,7 +434,11 @@ async fn collect(answer: &mut Answer) -> Result<(Vec<Piece>, Ending, Option<Valu
 }
 
 fn json_response(value: &Value) -> Response {
-    let mut response = Response::new(Body::from(value.to_string()));
+    json_text(value.to_string())
+}
+
+fn json_text(text: String) -> Response {
+    let mut response = Response::new(Body::from(text));
     let json = HeaderValue::from_static("application/json");
     response.headers_mut().insert(header::CONTENT_TYPE, json);
     response
