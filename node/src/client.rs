@@ -89,6 +89,19 @@ pub(crate) async fn status(args: &StatusArgs) -> Result<(), Fault> {
         "index: {} entries, {} bytes",
         status["index"]["entries"], status["index"]["bytes"]
     ));
+    if let Some(kinds) = status["records"]["kinds"].as_object() {
+        let some = kinds.iter().filter(|(_, held)| held["records"] != 0 || held["deletions"] != 0);
+        let kinds = some
+            .map(|(kind, held)| format!("; {kind}: {}, {} bytes", held["records"], held["bytes"]));
+        let held = &status["records"];
+        print(format_args!(
+            "records here: {} ({} bytes, {} deletions){}",
+            held["records"],
+            held["bytes"],
+            held["deletions"],
+            kinds.collect::<String>()
+        ));
+    }
     let nvme = &status["nvme"];
     if let Some(state) = nvme["state"].as_str() {
         let why = nvme["reason"].as_str().map_or(String::new(), |why| format!(": {why}"));
