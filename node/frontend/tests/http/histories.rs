@@ -334,8 +334,6 @@ proptest! {
         cities in prop::collection::vec(prop::sample::select(vec!["Oslo", "é\"\\", "a b"]), 0..3),
         thought in prop::sample::select(vec!["hm", "1\n\n2"]),
     ) {
-        // An answer of nothing is no item in Responses, and so no turn when it comes back.
-        prop_assume!(!text.is_empty() || !cities.is_empty());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let call = |city: &&str| {
             format!(r#"<tool_call>{{"name": "w", "arguments": {{"city": {}}}}}</tool_call>"#, json!(city))
