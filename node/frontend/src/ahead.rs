@@ -102,7 +102,13 @@ impl Ahead {
     }
 
     fn prompt(self) -> Result<protocol::prompt::Prompt, ApiError> {
-        let Self { cluster, cache, mut ask, served, key, tenant, session, said, .. } = self;
+        let Self { cluster, cache, mut ask, served, key, tenant, session, mut said, .. } = self;
+        if ask.continues.take().is_some()
+            && let Some(Value::String(begun)) =
+                ask.messages.pop().as_mut().and_then(|last| last.get_mut("content"))
+        {
+            said.text.insert_str(0, begun);
+        }
         ask.messages.push(said.into_message());
         ask.history_only = true;
         ask.max_tokens = Some(1);

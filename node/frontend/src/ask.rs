@@ -20,9 +20,11 @@ pub(crate) struct Ask {
     pub(crate) messages: Vec<Value>,
     /// A prompt without a template, instead of messages and tools (Completions only).
     pub(crate) raw: Option<Raw>,
-    /// Tools in the shape chat templates read.
     /// The prompt ends with the history, without the head of an answer.
     pub(crate) history_only: bool,
+    /// The answer goes on from the last message, which is the assistant's: the path of its text.
+    pub(crate) continues: Option<String>,
+    /// Tools in the shape chat templates read.
     pub(crate) tools: Arc<[Value]>,
     pub(crate) tool_choice: ToolChoice,
     /// The only tools that may be called, where not all of them; the prompt shows all the same.

@@ -30,6 +30,7 @@ mod messages;
 mod misses;
 mod nvext;
 mod pairs;
+mod prefill;
 mod prompt;
 mod responses;
 mod seal;

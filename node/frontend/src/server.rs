@@ -17,6 +17,7 @@ use crate::error::{ApiError, Dialect, Kind};
 use crate::keeper::{self, Keeper, Remembered};
 use crate::keys::{Keys, Tenant};
 use crate::misses::Misses;
+use crate::prefill;
 use crate::prompt::cache::PrefixCache;
 use crate::prompt::client::Client;
 use crate::prompt::session::Session;
@@ -311,6 +312,7 @@ impl App {
         let mut ready = self
             .prepared(body.len(), move |client| {
                 let (mut ask, style) = endpoint.read(&body, || app.seal(&who.tenant), recalled)?;
+                prefill::checked(&ask)?;
                 ask.nvext.hints.default_priority(priority);
                 let (served, key) = app.resolve(&ask, &who.tenant)?;
                 let prepared = prompt::prepare(&ask, who, &served, &key, &app.cache, client)?;

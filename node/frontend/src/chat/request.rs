@@ -166,6 +166,7 @@ pub(crate) fn read(body: &[u8]) -> Result<Ask, ApiError> {
         messages,
         raw: None,
         history_only: false,
+        continues: None,
         tool_choice,
         allowed,
         tools: tools.into(),

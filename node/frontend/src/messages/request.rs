@@ -92,6 +92,7 @@ pub(crate) fn read(body: &[u8]) -> Result<Ask, ApiError> {
         return Err(ApiError::field("messages", "at least one message is required"));
     }
     limits::at_most("messages", "messages", request.messages.len(), MESSAGES_MAX)?;
+    let last = request.messages.len() - 1;
     for (i, message) in request.messages.into_iter().enumerate() {
         history.message(message, &format!("messages[{i}]"))?;
     }
@@ -108,12 +109,14 @@ pub(crate) fn read(body: &[u8]) -> Result<Ask, ApiError> {
             text_format::read(at, &kind, Some(described), at, true)?
         }
     };
+    let continues = prefill::at(&history.messages, last);
     let (tool_choice, parallel_calls) = read_choice(request.tool_choice, &tools)?;
     Ok(Ask {
         model: request.model.filter(|name| !name.is_empty()),
         messages: history.messages,
         raw: None,
         history_only: false,
+        continues,
         allowed: None,
         tools: tools.into(),
         strict: history.strict,

@@ -122,8 +122,8 @@ fn chat(turns: &[Turn], tools: bool, noise: &mut Noise) -> Value {
                 }
                 let ids = noise.ids("call", calls.len());
                 if !calls.is_empty() {
-                    let call = |(city, _): &(String, String)| {
-                        json!({"id": noise.id("call"), "type": "function", "function": {
+                    let call = |((city, _), id): (&(String, String), &Value)| {
+                        json!({"id": id, "type": "function", "function": {
                             "name": "w", "arguments": json!({ "city": city }).to_string(),
                         }})
                     };
@@ -173,7 +173,7 @@ fn messages(turns: &[Turn], tools: bool, noise: &mut Noise) -> Value {
                 let ids = noise.ids("toolu", calls.len());
                 for ((city, _), id) in calls.iter().zip(&ids) {
                     blocks.push(json!({
-                        "type": "tool_use", "id": noise.id("toolu"), "name": "w",
+                        "type": "tool_use", "id": id, "name": "w",
                         "input": {"city": city},
                     }));
                 }
@@ -245,7 +245,7 @@ fn responses(turns: &[Turn], tools: bool, noise: &mut Noise) -> Value {
                 let ids = noise.ids("call", calls.len());
                 for ((city, _), id) in calls.iter().zip(&ids) {
                     input.push(json!({
-                        "type": "function_call", "id": noise.id("fc"), "call_id": noise.id("call"),
+                        "type": "function_call", "id": noise.id("fc"), "call_id": id,
                         "name": "w", "arguments": json!({ "city": city }).to_string(),
                     }));
                 }
@@ -377,6 +377,12 @@ proptest! {
             for n in 1..=turns.len() {
                 let mut said: Vec<Vec<Token>> = Vec::new();
                 for (path, say) in DIALECTS {
+                    // There such an answer is one to go on with.
+                    if path == MESSAGES && matches!(&turns[n - 1],
+                        Turn::Assistant { text, calls, .. } if calls.is_empty() && !text.trim().is_empty())
+                    {
+                        continue;
+                    }
                     let body = say(&turns[..n], tools, &mut noise);
                     let request = posted(path, body.to_string());
                     let reply = runtime.block_on(router.clone().oneshot(request)).unwrap();

@@ -18,6 +18,7 @@ mod keys;
 mod messages;
 mod models;
 mod pairs;
+mod prefill;
 mod recorded;
 mod responses;
 mod sse;
