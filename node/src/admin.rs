@@ -40,7 +40,8 @@ pub(crate) fn is_local(peer: &SocketAddr, headers: &HeaderMap) -> bool {
     peer.ip().is_loopback() && text("host").is_none_or(local) && origin.is_none_or(local)
 }
 
-async fn guard(
+/// Lets loopback callers pass, and those with the admin key.
+pub(crate) async fn guard(
     State(node): State<Arc<Node>>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
     request: Request,
@@ -59,7 +60,7 @@ async fn guard(
     }
     problem(
         StatusCode::FORBIDDEN,
-        "admin verbs answer loopback callers, or callers with the node's admin key \
+        "this is for loopback callers, or callers with the node's admin key \
          (Authorization: Bearer …, the key is in DATA_DIR/admin-key)",
     )
 }

@@ -97,7 +97,8 @@ pub(crate) struct NodeArgs {
     /// Engine: embedded, mock, or none for a node that only takes requests.
     #[arg(long, env = "DYNAMO_ENGINE", value_name = "KIND")]
     pub(crate) engine: Option<String>,
-    /// Model: a name in the model cache, a folder, a GGUF file, or builtin (for the mock engine).
+    /// Model: a folder, a GGUF file, a name in the model cache or on the Hugging Face hub (org/name,
+    /// org/name@revision, org/name:FILE.gguf), or builtin (for the mock engine).
     #[arg(long, env = "DYNAMO_MODEL", value_name = "NAME|PATH")]
     pub(crate) model: Option<String>,
     /// Site of this node.

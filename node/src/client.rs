@@ -9,9 +9,8 @@ use std::time::Duration;
 
 async fn call(args: &ClientArgs, path: &str, body: Option<Value>) -> Result<Value, Fault> {
     let url = format!("{}{path}", args.node.trim_end_matches('/'));
-    let client = reqwest::Client::builder()
+    let client = load::client::plain_http()
         .timeout(Duration::from_secs(10))
-        .no_proxy()
         .build()
         .map_err(|error| Fault::new(error, "check the URL given with --node"))?;
     let mut request = match &body {
@@ -90,6 +89,19 @@ pub(crate) async fn status(args: &StatusArgs) -> Result<(), Fault> {
         "index: {} entries, {} bytes",
         status["index"]["entries"], status["index"]["bytes"]
     ));
+    if let Some(kinds) = status["records"]["kinds"].as_object() {
+        let some = kinds.iter().filter(|(_, held)| held["records"] != 0 || held["deletions"] != 0);
+        let kinds = some
+            .map(|(kind, held)| format!("; {kind}: {}, {} bytes", held["records"], held["bytes"]));
+        let held = &status["records"];
+        print(format_args!(
+            "records here: {} ({} bytes, {} deletions){}",
+            held["records"],
+            held["bytes"],
+            held["deletions"],
+            kinds.collect::<String>()
+        ));
+    }
     let nvme = &status["nvme"];
     if let Some(state) = nvme["state"].as_str() {
         let why = nvme["reason"].as_str().map_or(String::new(), |why| format!(": {why}"));

@@ -86,7 +86,11 @@ impl Listeners {
             responses_ttl: Duration::from_secs(node.config.http.responses_h * 3600),
             ..frontend::Limits::default()
         };
-        let metrics = Router::new().route("/metrics", get(metrics)).with_state(node.clone());
+        let open = Router::new().route("/metrics", get(metrics)).with_state(node.clone());
+        // What a node does is nobody's business who needs a key to use it, nor its tenants'.
+        let guard = axum::middleware::from_fn_with_state(node.clone(), crate::admin::guard);
+        let guarded = open.clone().route_layer(guard);
+        let metrics = if self.keys.is_some() { guarded.clone() } else { open };
         let keys = match self.keys {
             Some(file) => {
                 let keys = file.keys();
@@ -107,7 +111,7 @@ impl Listeners {
         match self.admin {
             Some(listener) => {
                 spawn(node, self.main, api, tls);
-                spawn(node, listener, admin, None);
+                spawn(node, listener, admin.merge(guarded), None);
             }
             None => spawn(node, self.main, api.merge(admin), tls),
         }

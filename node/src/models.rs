@@ -1,5 +1,7 @@
 //! From what the user names to a model that is read.
 
+mod hub;
+
 use crate::clock::Clock;
 use crate::config::EngineConfig;
 use crate::fault::Fault;
@@ -20,13 +22,17 @@ pub(crate) fn cache_dir() -> PathBuf {
 fn locate(name: &str) -> Result<PathBuf, Fault> {
     let path = Path::new(name);
     if name.contains('/') || name.ends_with(".gguf") || path.exists() {
-        return if path.exists() {
-            Ok(path.to_owned())
-        } else {
-            Err(Fault::new(
+        return match hub::Name::parse(name) {
+            _ if path.exists() => Ok(path.to_owned()),
+            Some(name) => hub::get(&name),
+            None => Err(Fault::new(
                 format!("there is no model at {name}"),
-                "give --model an existing folder or GGUF file, or a name in the model cache",
-            ))
+                format!(
+                    "give --model an existing folder or GGUF file, a name in the model cache, or \
+                     one of the Hugging Face hub ({})",
+                    hub::SYNTAX
+                ),
+            )),
         };
     }
     let entries = std::fs::read_dir(cache_dir()).into_iter().flatten().flatten();
@@ -87,5 +93,11 @@ pub(crate) fn format(config: &EngineConfig, model: &Model) -> Format {
 
 /// Name under which it is served.
 pub(crate) fn served_name(config: &EngineConfig, model: &Model) -> String {
-    if config.served_name.is_empty() { model.name().to_owned() } else { config.served_name.clone() }
+    let hub = hub::Name::parse(&config.model).filter(|_| !Path::new(&config.model).exists());
+    match hub {
+        _ if !config.served_name.is_empty() => config.served_name.clone(),
+        // As clients of other servers know it; its folder bears the name of a commit.
+        Some(name) => name.repo,
+        None => model.name().to_owned(),
+    }
 }

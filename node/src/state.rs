@@ -3,6 +3,7 @@
 use crate::switchboard::Switchboard;
 use protocol::state::{Kept, RecordId, RecordKey, RecordKind, StateError, VALUE_MAX};
 use protocol::time::Span;
+use serde_json::{Value, json};
 use state::{Answer, Deleted, In};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,6 +12,22 @@ use wiring::Input;
 
 /// Calls under way from this node; more wait.
 const CALLS_MAX: usize = 64;
+
+/// What this node holds, for `status`.
+pub(crate) fn told(held: &state::Stats) -> Value {
+    let kinds = RecordKind::ALL.iter().zip(&held.kinds).map(|(kind, held)| {
+        let counts = json!({
+            "records": held.records, "deletions": held.deletions, "bytes": held.bytes,
+        });
+        (kind.name().to_owned(), counts)
+    });
+    json!({
+        "records": held.records,
+        "deletions": held.deletions,
+        "bytes": held.bytes,
+        "kinds": kinds.collect::<serde_json::Map<_, _>>(),
+    })
+}
 
 /// Reads and writes records of the whole cluster from this node.
 #[derive(Clone)]

@@ -152,6 +152,7 @@ impl Node {
             "self": self.id.to_string(),
             "nodes": nodes,
             "nvme": disk.as_ref().map(nvme),
+            "records": records(self).await.map(|(held, _)| crate::state::told(&held)),
             "index": { "entries": index.entries, "bytes": index.bytes, "lag_ms": self.config.gossip.batch_ms },
         })
     }

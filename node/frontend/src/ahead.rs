@@ -103,7 +103,13 @@ impl Ahead {
     }
 
     fn prompt(self) -> Result<protocol::prompt::Prompt, ApiError> {
-        let Self { cluster, cache, mut ask, served, key, tenant, session, said, .. } = self;
+        let Self { cluster, cache, mut ask, served, key, tenant, session, mut said, .. } = self;
+        if ask.continues.take().is_some()
+            && let Some(last) = ask.messages.pop()
+            && let Some(begun) = last["content"].as_str()
+        {
+            said.text.insert_str(0, begun);
+        }
         ask.messages.push(said.into_message());
         ask.history_only = true;
         ask.max_tokens = Some(1);

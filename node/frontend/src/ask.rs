@@ -21,11 +21,15 @@ pub(crate) struct Ask {
     pub(crate) messages: Vec<Message>,
     /// A prompt without a template, instead of messages and tools (Completions only).
     pub(crate) raw: Option<Raw>,
-    /// Tools in the shape chat templates read.
     /// The prompt ends with the history, without the head of an answer.
     pub(crate) history_only: bool,
+    /// The answer goes on from the last message, which is the assistant's: the path of its text.
+    pub(crate) continues: Option<String>,
+    /// Tools in the shape chat templates read.
     pub(crate) tools: Arc<[Value]>,
     pub(crate) tool_choice: ToolChoice,
+    /// The only tools that may be called, where not all of them; the prompt shows all the same.
+    pub(crate) allowed: Option<Vec<String>>,
     /// The tools whose arguments must be exactly of their schema when a call is demanded.
     pub(crate) strict: Vec<Strict>,
     /// The form that the answer's text must have.
@@ -42,6 +46,13 @@ pub(crate) struct Ask {
     pub(crate) include_usage: bool,
     pub(crate) nvext: NvExt,
     pub(crate) pins: Vec<Pin>,
+}
+
+impl Ask {
+    /// Whether the model may call this tool.
+    pub(crate) fn allows(&self, tool: &str) -> bool {
+        self.allowed.as_ref().is_none_or(|allowed| allowed.iter().any(|name| name == tool))
+    }
 }
 
 /// A prompt that is used as it is.
@@ -77,6 +88,17 @@ pub(crate) enum ToolChoice {
 }
 
 impl ToolChoice {
+    /// How the tools that alone may be called are called; `at` is the path of the mode.
+    pub(crate) fn of_allowed(mode: &str, at: &str) -> Result<Self, ApiError> {
+        match mode {
+            "auto" => Ok(Self::Auto),
+            "required" => Ok(Self::Required),
+            other => {
+                Err(ApiError::field(at, format_args!("`{other}` is not a mode (auto, required)")))
+            }
+        }
+    }
+
     /// A demanded tool must be there.
     pub(crate) fn checked(self, at: &str, tools: &[Value]) -> Result<Self, ApiError> {
         let known = |name: &str| tools.iter().any(|tool| tool["function"]["name"] == name);
@@ -89,6 +111,30 @@ impl ToolChoice {
             }
             _ => Ok(self),
         }
+    }
+}
+
+/// Checks the tools that alone may be called; `at` is the path of their list.
+pub(crate) fn allowed(
+    at: &str,
+    names: Vec<Option<String>>,
+    tools: &[Value],
+) -> Result<Vec<String>, ApiError> {
+    let known = |name: &str| tools.iter().any(|tool| tool["function"]["name"] == name);
+    // Those without a name are tools of the provider's own servers: there are none here.
+    let mut allowed: Vec<String> = Vec::new();
+    for (i, name) in names.into_iter().enumerate() {
+        match name {
+            Some(name) if !known(&name) => {
+                let why = format_args!("no tool is named `{name}`").to_string();
+                return Err(ApiError::field(&format!("{at}[{i}]"), why));
+            }
+            name => allowed.extend(name),
+        }
+    }
+    match allowed.is_empty() {
+        true => Err(ApiError::field(at, "at least one function is required")),
+        false => Ok(allowed),
     }
 }
 
@@ -189,6 +235,14 @@ pub(crate) fn stop_strings(
 /// A plain message.
 pub(crate) fn message(role: &str, content: String) -> Message {
     json!({ "role": role, "content": content }).into()
+}
+
+/// What a tool gave back, under the name of the tool where its call is known.
+pub(crate) fn result(content: String, tool: Option<&str>) -> Message {
+    match tool {
+        None => message("tool", content),
+        Some(tool) => json!({ "role": "tool", "content": content, "name": tool }).into(),
+    }
 }
 
 /// An assistant message; what is empty is left out, so that all ways to say "nothing" are one.

@@ -11,6 +11,7 @@ pub(crate) mod scan;
 use crate::ask::{Ask, Pin};
 use crate::error::ApiError;
 use crate::lru::{Digest, Lru};
+use crate::pairs::{self, Pairs};
 use crate::prompt::cache::common;
 use bytes::Bytes;
 use model::Message;
@@ -29,15 +30,25 @@ const BRANCHES_MAX: usize = 16;
 /// move their marks along, which changes the last ones.
 const CHANGED_MAX: usize = 4;
 
+/// Where an element ends: so many messages and pins, and so much of the pairs.
+#[derive(Clone, Copy, Default)]
+struct End {
+    messages: usize,
+    pins: usize,
+    pairs: pairs::Mark,
+}
+
 /// The history of a body, element by element.
 #[derive(Default)]
 pub(crate) struct History {
     /// The messages of all elements.
     pub(crate) messages: Vec<Message>,
+    /// Their calls of tools, and the results.
+    pub(crate) pairs: Pairs,
     /// Their pins, counted from the first of these messages.
     pub(crate) pins: Vec<Pin>,
-    /// How many messages and pins there are up to each element's end.
-    ends: Vec<(usize, usize)>,
+    /// How much there is up to each element's end.
+    ends: Vec<End>,
 }
 
 impl History {
@@ -48,16 +59,18 @@ impl History {
 
     /// All of an element has been added.
     pub(crate) fn end_element(&mut self) {
-        self.ends.push((self.messages.len(), self.pins.len()));
+        let (messages, pins) = (self.messages.len(), self.pins.len());
+        self.ends.push(End { messages, pins, pairs: self.pairs.mark() });
     }
 
     /// The first `elements` elements.
     fn first(&self, elements: usize) -> Self {
         let ends: Vec<_> = self.ends.iter().take(elements).copied().collect();
-        let (messages, pins) = ends.last().copied().unwrap_or_default();
+        let end = ends.last().copied().unwrap_or_default();
         Self {
-            messages: self.messages.iter().take(messages).cloned().collect(),
-            pins: self.pins.iter().take(pins).cloned().collect(),
+            messages: self.messages.iter().take(end.messages).cloned().collect(),
+            pairs: self.pairs.first(end.pairs),
+            pins: self.pins.iter().take(end.pins).cloned().collect(),
             ends,
         }
     }

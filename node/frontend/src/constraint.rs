@@ -89,7 +89,7 @@ fn calls(
     };
     let tools = shown.iter().filter_map(|tool| {
         let function = tool.get("function")?;
-        let name = function["name"].as_str()?.to_owned();
+        let name = function["name"].as_str().filter(|name| ask.allows(name))?.to_owned();
         Some(Callable { name, parameters: parameters(function) })
     });
     Calls { shape, begun, tools: tools.collect(), parallel: ask.parallel_calls }

@@ -28,6 +28,8 @@ pub(crate) struct Block {
     pub(crate) text: Option<String>,
     pub(crate) refusal: Option<String>,
     pub(crate) thinking: Option<String>,
+    pub(crate) id: Option<String>,
+    pub(crate) tool_use_id: Option<String>,
     pub(crate) name: Option<String>,
     pub(crate) input: Option<Value>,
     pub(crate) content: Option<Content>,

@@ -31,6 +31,8 @@ mod markup;
 mod messages;
 mod misses;
 mod nvext;
+mod pairs;
+mod prefill;
 mod prompt;
 mod responses;
 mod seal;

@@ -15,6 +15,7 @@ use crate::constraint;
 use crate::error::ApiError;
 use crate::markup::{Opening, scan};
 use crate::nvext::outcome::Outcome;
+use crate::prefill;
 use crate::stream::Shape;
 use crate::tools::Tools;
 use cache::{PrefixCache, Tokenised};
@@ -134,7 +135,7 @@ pub(crate) fn prepare(
         format: served.format,
         tools: match ask.tool_choice {
             ToolChoice::None => Tools::default(),
-            _ => Tools::new(ask.tools.clone()),
+            _ => Tools::new(ask.tools.clone()).only(ask.allowed.clone()),
         },
         parallel_calls: ask.parallel_calls,
         opening,
@@ -189,9 +190,14 @@ fn render(ask: &Ask, served: &ServedModel) -> Result<Rendered, ApiError> {
     if ask.messages.is_empty() {
         return Err(ApiError::field("messages", "at least one message is required"));
     }
-    let mut text = render_messages(ask, served, &ask.messages, !ask.history_only)?;
+    let head = !ask.history_only && ask.continues.is_none();
+    let mut text = render_messages(ask, served, &ask.messages, head)?;
     if ask.history_only {
         return Ok(Rendered { text, opening: Opening::Plain });
+    }
+    if ask.continues.is_some() {
+        let text = prefill::cut(text, &ask.messages)?;
+        return Ok(Rendered { opening: prefill::opening(served, &text), text });
     }
     let thinking = served.format.thinks_at_end_of(&text);
     let begun = match &ask.tool_choice {

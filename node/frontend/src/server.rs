@@ -18,6 +18,7 @@ use crate::error::{ApiError, Dialect, Kind};
 use crate::keeper::{self, Keeper, Remembered};
 use crate::keys::{Keys, Tenant};
 use crate::misses::Misses;
+use crate::prefill;
 use crate::prompt::cache::PrefixCache;
 use crate::prompt::client::Client;
 use crate::prompt::session::Session;
@@ -329,6 +330,7 @@ impl App {
                 let seal = || app.seal(&who.tenant);
                 let (mut ask, style) =
                     endpoint.read_on(&body, &app.bodies, &who.tenant, seal, recalled)?;
+                prefill::checked(&ask)?;
                 ask.nvext.hints.default_priority(priority);
                 let (served, key) = app.resolve(&ask, &who.tenant)?;
                 let prepared = prompt::prepare(&ask, who, &served, &key, &app.cache, client)?;
@@ -457,7 +459,11 @@ async fn collect(answer: &mut Answer) -> Result<(Vec<Piece>, Ending, Option<Valu
 }
 
 fn json_response(value: &Value) -> Response {
-    let mut response = Response::new(Body::from(value.to_string()));
+    json_text(value.to_string())
+}
+
+fn json_text(text: String) -> Response {
+    let mut response = Response::new(Body::from(text));
     let json = HeaderValue::from_static("application/json");
     response.headers_mut().insert(header::CONTENT_TYPE, json);
     response

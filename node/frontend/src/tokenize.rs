@@ -7,7 +7,8 @@ use model::Tokenizer;
 use protocol::hash::Token;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use serde_json::{Value, json};
+use serde_json::Value;
+use std::fmt::Write;
 
 /// What shall become tokens.
 pub(crate) struct ToTokens {
@@ -54,21 +55,33 @@ pub(crate) fn read(body: &[u8]) -> Result<ToTokens, ApiError> {
     })
 }
 
-/// The answer of `/tokenize`; `context` is the most tokens that prompt and answer may have.
+/// The answer of `/tokenize`, as JSON text: a value of it would take many times its bytes.
+/// `context` is the most tokens that prompt and answer may have.
 pub(crate) fn body(
     tokens: &[Token],
     tokenizer: &Tokenizer,
     context: u32,
     spellings: bool,
-) -> Value {
-    let spelling = |token: &Token| tokenizer.spelling(*token).unwrap_or_default();
-    let told: Option<Vec<String>> = spellings.then(|| tokens.iter().map(spelling).collect());
-    json!({
-        "count": tokens.len(),
-        "max_model_len": context,
-        "tokens": tokens.iter().map(|token| token.0).collect::<Vec<_>>(),
-        "token_strs": told,
-    })
+) -> String {
+    let mut text = format!(r#"{{"count":{},"max_model_len":{context},"tokens":["#, tokens.len());
+    for (i, token) in tokens.iter().enumerate() {
+        let comma = if i > 0 { "," } else { "" };
+        // Writing to a string does not fail.
+        let _ = write!(text, "{comma}{}", token.0);
+    }
+    text.push_str(r#"],"token_strs":"#);
+    if spellings {
+        for (i, token) in tokens.iter().enumerate() {
+            let spelling = tokenizer.spelling(*token).unwrap_or_default();
+            let comma = if i > 0 { "," } else { "[" };
+            let _ = write!(text, "{comma}{}", Value::String(spelling));
+        }
+        text.push_str(if tokens.is_empty() { "[]" } else { "]" });
+    } else {
+        text.push_str("null");
+    }
+    text.push('}');
+    text
 }
 
 #[derive(Deserialize)]

@@ -26,22 +26,37 @@ impl Call {
 
 /// The tools that a prompt shows, in the shape chat templates read.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Tools(Arc<[Value]>);
+pub(crate) struct Tools {
+    shown: Arc<[Value]>,
+    /// The only ones that may be called, where not all of them.
+    only: Option<Arc<[String]>>,
+}
 
 impl Tools {
     /// Shared with the request.
     pub(crate) fn new(shown: Arc<[Value]>) -> Self {
-        Self(shown)
+        Self { shown, only: None }
+    }
+
+    /// Only these of them may be called; `None` allows all.
+    pub(crate) fn only(self, names: Option<Vec<String>>) -> Self {
+        Self { only: names.map(Into::into), ..self }
+    }
+
+    /// Whether a call of this name is one. A name that no tool has is the client's to judge, unless
+    /// it said which may be called.
+    pub(crate) fn may_call(&self, name: &str) -> bool {
+        self.only.as_ref().is_none_or(|only| only.iter().any(|allowed| allowed == name))
     }
 
     /// Whether no call can be made.
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.shown.is_empty()
     }
 
     /// The names of the tools.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().filter_map(|tool| tool.get("function")?.get("name")?.as_str())
+        self.shown.iter().filter_map(|tool| tool.get("function")?.get("name")?.as_str())
     }
 
     /// Whether a tool has this name.
@@ -51,7 +66,7 @@ impl Tools {
 
     /// The JSON schema of a tool's arguments.
     pub(crate) fn schema(&self, name: &str) -> Option<&Value> {
-        let functions = self.0.iter().filter_map(|tool| tool.get("function"));
+        let functions = self.shown.iter().filter_map(|tool| tool.get("function"));
         functions
             .filter(|function| function.get("name").is_some_and(|known| known == name))
             .find_map(|function| function.get("parameters"))

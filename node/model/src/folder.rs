@@ -42,7 +42,7 @@ impl Folder {
         };
         let mut specials = Vec::new();
         let mut template = None;
-        for name in ["tokenizer_config.json", "special_tokens_map.json"] {
+        for name in ["tokenizer_config.json", "special_tokens_map.json", "chat_template.json"] {
             let path = folder.join(name);
             let Some(map) = object(&path)? else { continue };
             add_specials(&mut specials, &map);

@@ -4,6 +4,7 @@ mod builtin;
 mod bytes;
 mod fewest;
 mod gguf;
+mod pieces;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -14,6 +15,7 @@ pub use stream::DecodeStream;
 use crate::ModelError;
 use bytes::ByteTable;
 use fewest::Fewest;
+use pieces::Pieces;
 use protocol::hash::Token;
 use std::fmt;
 use std::path::Path;
@@ -33,6 +35,8 @@ struct Inner {
     table: Option<ByteTable>,
     /// The least tokens of a text; `None` where nothing is known.
     fewest: Option<Fewest>,
+    /// Where long texts are cut.
+    pieces: Pieces,
 }
 
 impl fmt::Debug for Tokenizer {
@@ -73,13 +77,22 @@ impl Tokenizer {
         }
         let table = ByteTable::new(&upstream, size);
         let fewest = table.as_ref().and_then(|table| Fewest::new(&upstream, table, size));
-        Ok(Self { inner: Arc::new(Inner { upstream, special, table, fewest }) })
+        let pieces = Pieces::new(&upstream, fewest.is_some());
+        Ok(Self { inner: Arc::new(Inner { upstream, special, table, fewest, pieces }) })
     }
 
     /// The tokens of `text`. Special tokens written in the text (as rendered templates do) become
     /// themselves. `add_special` adds what the tokenizer puts around every text (such as a
     /// beginning of sequence): right for plain completions, wrong for rendered templates.
     pub fn encode(&self, text: &str, add_special: bool) -> Vec<Token> {
+        let mut tokens = Vec::new();
+        for (i, piece) in self.inner.pieces.of(text).enumerate() {
+            tokens.append(&mut self.encode_piece(piece, add_special && i == 0));
+        }
+        tokens
+    }
+
+    fn encode_piece(&self, text: &str, add_special: bool) -> Vec<Token> {
         match self.inner.upstream.encode_fast(text, add_special) {
             Ok(encoding) => encoding.get_ids().iter().copied().map(Token).collect(),
             // The library's splitting expressions give up on some pathological texts; halves of
@@ -91,8 +104,8 @@ impl Tokenizer {
                 let Some((head, tail)) = middle.and_then(|at| text.split_at_checked(at)) else {
                     return Vec::new();
                 };
-                let mut tokens = self.encode(head, add_special);
-                tokens.extend(self.encode(tail, false));
+                let mut tokens = self.encode_piece(head, add_special);
+                tokens.extend(self.encode_piece(tail, false));
                 tokens
             }
         }

@@ -1,5 +1,7 @@
 //! What the machine has counted since its start, and what it holds; `node` registers them as metrics.
 
+use protocol::state::RecordKind;
+
 /// Plain counters, all since start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
@@ -51,6 +53,17 @@ pub struct Counters {
     pub improper: u64,
 }
 
+/// What the machine holds of one kind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Held {
+    /// Records, without deletions.
+    pub records: u64,
+    /// Remembered deletions.
+    pub deletions: u64,
+    /// Bytes of values.
+    pub bytes: u64,
+}
+
 /// What the machine holds now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stats {
@@ -60,6 +73,8 @@ pub struct Stats {
     pub deletions: u64,
     /// Bytes of values.
     pub bytes: u64,
+    /// The same by kind, in the order of [`RecordKind::ALL`].
+    pub kinds: [Held; RecordKind::ALL.len()],
     /// Reads and writes under way.
     pub ops: u64,
     /// Writes that the disk has not answered.

@@ -39,6 +39,6 @@ mod table;
 mod view;
 
 pub use config::Config;
-pub use counters::{Counters, Stats};
+pub use counters::{Counters, Held, Stats};
 pub use door::{Answer, Deleted, DiskOp, Found, In, Out};
 pub use machine::State;

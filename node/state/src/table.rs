@@ -1,7 +1,7 @@
 //! The records held here, by name, by end of life, and by what goes first where there is no room.
 
 use crate::config::{Limit, RECORD_BYTES};
-use crate::counters::Stats;
+use crate::counters::{Held, Stats};
 use protocol::id::NodeId;
 use protocol::state::{DELETED_TTL, Record, RecordId, RecordKey, RecordKind, TTL_MAX, Version};
 use protocol::time::Time;
@@ -68,13 +68,6 @@ pub(crate) enum Taken {
     NoRoom,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct Use {
-    records: u64,
-    deletions: u64,
-    bytes: u64,
-}
-
 /// See the module's text.
 #[derive(Debug)]
 pub(crate) struct Table {
@@ -83,7 +76,7 @@ pub(crate) struct Table {
     ends: BTreeSet<(Time, RecordId)>,
     /// Deletions come after all others of their kind.
     goes_first: BTreeSet<(RecordKind, bool, Time, RecordId)>,
-    used: BTreeMap<RecordKind, Use>,
+    used: BTreeMap<RecordKind, Held>,
 }
 
 /// The first id of a bucket, and the last.
@@ -136,7 +129,7 @@ impl Table {
         self.entries.range(first..).next().map(|(id, _)| id.key.place[0])
     }
 
-    fn usage(&mut self, kind: RecordKind) -> &mut Use {
+    fn usage(&mut self, kind: RecordKind) -> &mut Held {
         self.used.entry(kind).or_default()
     }
 
@@ -225,7 +218,10 @@ impl Table {
 
     /// Adds what is held to `stats`.
     pub(crate) fn count(&self, stats: &mut Stats) {
-        for used in self.used.values() {
+        for (kind, used) in &self.used {
+            if let Some(place) = stats.kinds.get_mut(usize::from(kind.number())) {
+                *place = *used;
+            }
             stats.records += used.records;
             stats.deletions += used.deletions;
             stats.bytes += used.bytes;

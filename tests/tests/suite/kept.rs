@@ -89,6 +89,24 @@ async fn a_node_alone_keeps_what_it_can_and_says_how() {
     let mut fleet = fleet(1).await;
     let (status, first) = respond(&fleet, 0, &Value::Null, "hi").await;
     assert_eq!((status, &first["store"]), (200, &json!(true)), "{first}");
+    let asked: Value = http()
+        .get(format!("{}/admin/v1/status", fleet.node(0).http()))
+        .send()
+        .await
+        .unwrap()
+        .json()
+        .await
+        .unwrap();
+    let held = &asked["records"];
+    assert_eq!((&held["records"], &held["deletions"]), (&json!(1), &json!(0)), "{held}");
+    assert_eq!(held["kinds"]["response"]["records"], 1);
+    assert_eq!(held["kinds"]["session"], json!({"records": 0, "deletions": 0, "bytes": 0}));
+    assert!(
+        held["bytes"].as_u64() > Some(0) && held["bytes"] == held["kinds"]["response"]["bytes"]
+    );
+    let bench = crate::command::Bench::new();
+    let table = bench.run(&format!("status --node {}", fleet.node(0).http())).stdout;
+    assert!(table.contains("records here: 1 (") && table.contains("; response: 1, "), "{table}");
     fleet.node_mut(0).kill9().await.unwrap();
     fleet.node_mut(0).restart().await.unwrap();
     let found = eventually("it answers", async || {

@@ -45,6 +45,22 @@ async fn keys_let_in_and_a_changed_file_is_read_again() {
     eventually("the new key is good", async || (status(&url, second).await == 200).then_some(()))
         .await;
     assert_eq!(status(&url, first).await, 401, "the old one no more");
+    // What the node does is for callers on this machine and the admin key: a page is neither.
+    let metrics = async |key: Option<&str>, page: bool| {
+        let mut request = http().get(format!("{url}/metrics"));
+        if let Some(key) = key {
+            request = request.bearer_auth(key);
+        }
+        if page {
+            request = request.header("origin", "http://localhost:3000");
+        }
+        request.send().await.unwrap().status().as_u16()
+    };
+    let admin = std::fs::read_to_string(fleet.node(0).data_dir().join("admin-key")).unwrap();
+    assert_eq!(metrics(None, false).await, 200);
+    assert_eq!(metrics(None, true).await, 403);
+    assert_eq!(metrics(Some(second), true).await, 403, "a tenant's key is not the admin's");
+    assert_eq!(metrics(Some(admin.trim()), true).await, 200);
     let log = fleet.node(0).log_tail();
     assert!(!log.contains(first) && !log.contains(second), "{log}");
 }

@@ -215,7 +215,7 @@ pub(crate) fn entry_only() -> NodeOptions {
 
 /// An HTTP client that takes no proxy from the environment.
 pub(crate) fn http() -> reqwest::Client {
-    reqwest::Client::builder().no_proxy().timeout(PATIENCE).build().unwrap()
+    load::client::plain_http().timeout(PATIENCE).build().unwrap()
 }
 
 /// Threads that keep cores busy until dropped.

@@ -24,6 +24,7 @@ mod fetches;
 mod garbage;
 mod gone_clients;
 mod house;
+mod hub;
 mod joins;
 mod kept;
 mod keys;

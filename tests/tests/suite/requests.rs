@@ -97,3 +97,33 @@ async fn a_target_that_is_not_there() {
     assert_eq!(outcome.status, Some(503), "{outcome:?}");
     cluster.answer(&cluster.call(0, "Hello")).await;
 }
+
+/// Most memory that one request of about eight megabytes may take, body and answer counted.
+const TOKENS_OF_8_MB: u64 = 512 << 20;
+
+#[tokio::test]
+async fn counting_the_tokens_of_a_long_text_takes_memory_in_proportion() {
+    let mut options = load::fleet::FleetOptions::new(crate::kit::binary(), 1);
+    options.per_node = vec![load::fleet::NodeOptions {
+        args: vec!["--engine".into(), "mock".into()],
+        ..Default::default()
+    }];
+    let fleet = load::fleet::Fleet::start(options).await.unwrap();
+    let node = fleet.node(0);
+    let before = node.rss_bytes().unwrap();
+    let long = "a word and another\n".repeat((7 << 20) / 19);
+    let user = json!([{ "role": "user", "content": long }]);
+    for (path, body, counts) in [
+        ("/tokenize", json!({ "prompt": long, "return_token_strs": true }), "count"),
+        ("/v1/messages/count_tokens", json!({ "messages": user }), "input_tokens"),
+    ] {
+        let request = crate::kit::http().post(format!("{}{path}", node.http())).json(&body);
+        let response = request.send().await.unwrap();
+        assert_eq!(response.status(), 200, "{path}");
+        let answer: Value = response.json().await.unwrap();
+        assert!(answer[counts].as_u64().unwrap() >= long.len() as u64, "{path}: each byte a token");
+        let taken = node.peak_rss_bytes().unwrap() - before;
+        println!("{path}: {} MiB at the peak", taken >> 20);
+        assert!(taken < TOKENS_OF_8_MB, "{path} took {} MiB", taken >> 20);
+    }
+}

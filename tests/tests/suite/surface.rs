@@ -27,7 +27,7 @@ async fn status_has_the_documented_shape() {
     let ended = bench.run(&format!("status --json --node {}", cluster.fleet.node(1).http()));
     assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
     let status: Value = serde_json::from_str(&ended.stdout).unwrap();
-    assert_eq!(keys(&status), ["cluster", "index", "nodes", "nvme", "self"]);
+    assert_eq!(keys(&status), ["cluster", "index", "nodes", "nvme", "records", "self"]);
     assert_eq!(status["self"], cluster.id(1).as_str());
     assert_eq!(status["cluster"], cluster.fleet.node(0).cluster_id());
     assert_eq!(keys(&status["index"]), ["bytes", "entries", "lag_ms"]);

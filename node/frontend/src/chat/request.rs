@@ -5,8 +5,9 @@ use crate::bodies::History;
 use crate::content::{CacheControl, Content};
 use crate::error::ApiError;
 use crate::json;
-use crate::limits::{self, MESSAGES_MAX, TOOLS_MAX};
+use crate::limits::{self, MESSAGES_MAX, TOOL_NAME_MAX, TOOLS_MAX, ToolNames};
 use crate::nvext::NvExt;
+use crate::pairs::Pairs;
 use crate::text_format::{self, Described, Strict, TextFormat};
 use model::Message;
 use serde::Deserialize;
@@ -45,6 +46,7 @@ struct ChatMessage {
     content: Option<Content>,
     refusal: Option<String>,
     tool_calls: Option<Vec<ChatCall>>,
+    tool_call_id: Option<String>,
     reasoning_content: Option<String>,
     /// Another name of `reasoning_content`; some clients put other things here.
     reasoning: Option<Value>,
@@ -53,6 +55,7 @@ struct ChatMessage {
 
 #[derive(Deserialize)]
 struct ChatCall {
+    id: Option<String>,
     function: ChatFunction,
 }
 
@@ -83,6 +86,18 @@ struct FunctionDefinition {
 enum Choice {
     Word(String),
     Tool { function: ChosenFunction },
+    Allowed { allowed_tools: AllowedTools },
+}
+
+#[derive(Deserialize)]
+struct AllowedTools {
+    mode: String,
+    tools: Vec<AllowedTool>,
+}
+
+#[derive(Deserialize)]
+struct AllowedTool {
+    function: Option<ChosenFunction>,
 }
 
 #[derive(Deserialize)]
@@ -137,13 +152,17 @@ pub(crate) fn read_on(body: &[u8], history: &mut History) -> Result<Ask, ApiErro
     let count = history.len() + request.messages.len();
     limits::at_most("messages", "messages", count, MESSAGES_MAX)?;
     for message in request.messages {
-        let (message, pin) = read_message(message, &format!("messages[{}]", history.len()))?;
+        let at = format!("messages[{}]", history.len());
+        let nth = history.messages.len();
+        let (message, pin) = read_message(message, &at, nth, &mut history.pairs)?;
         history.messages.push(message);
         if let Some(control) = pin {
             history.pins.push(Pin::new(history.messages.len(), &control));
         }
         history.end_element();
     }
+    let mut messages = history.messages.clone();
+    history.pairs.order(&mut messages);
     let mut pins = history.pins.clone();
     let (tools, strict, tool_pin) = read_tools(request.tools.unwrap_or_default())?;
     if let Some(control) = tool_pin {
@@ -151,12 +170,15 @@ pub(crate) fn read_on(body: &[u8], history: &mut History) -> Result<Ask, ApiErro
     }
     let mut nvext = NvExt::read(request.nvext)?;
     nvext.cache_salt = nvext.cache_salt.or(request.cache_salt);
+    let (tool_choice, allowed) = read_choice(request.tool_choice, &tools)?;
     Ok(Ask {
         model: request.model.filter(|name| !name.is_empty()),
-        messages: history.messages.clone(),
+        messages,
         raw: None,
         history_only: false,
-        tool_choice: read_choice(request.tool_choice, &tools)?,
+        continues: None,
+        tool_choice,
+        allowed,
         tools: tools.into(),
         strict,
         format: read_format(request.response_format)?,
@@ -188,9 +210,12 @@ fn read_format(format: Option<ResponseFormat>) -> Result<Option<TextFormat>, Api
     text_format::read(AT, &kind, json_schema, "response_format.json_schema", false)
 }
 
+/// Reads the message with the number `nth`.
 fn read_message(
     message: ChatMessage,
     at: &str,
+    nth: usize,
+    pairs: &mut Pairs,
 ) -> Result<(Message, Option<CacheControl>), ApiError> {
     let content_at = format!("{at}.content");
     let mut pin = message.cache_control;
@@ -208,16 +233,25 @@ fn read_message(
                 Some(Value::String(text)) => Some(text),
                 _ => None,
             });
-            let calls = message.tool_calls.unwrap_or_default().into_iter().map(|call| {
-                ask::tool_call(call.function.name, call.function.arguments.unwrap_or_default())
-            });
+            pairs.turn();
+            let mut calls = Vec::new();
+            for (i, call) in message.tool_calls.unwrap_or_default().into_iter().enumerate() {
+                let ChatFunction { name, arguments } = call.function;
+                pairs.call(call.id.as_deref(), &name, &format!("{at}.tool_calls[{i}].id"))?;
+                calls.push(ask::tool_call(name, arguments.unwrap_or_default()));
+            }
             let text = text.or(message.refusal).unwrap_or_default();
-            let assistant = ask::assistant(text, reasoning.unwrap_or_default(), calls.collect());
+            let assistant = ask::assistant(text, reasoning.unwrap_or_default(), calls);
             return Ok((assistant, pin));
         }
         "system" | "developer" => "system",
         "user" => "user",
-        "tool" | "function" => "tool",
+        // A tool may well return nothing.
+        "tool" | "function" => {
+            let id_at = format!("{at}.tool_call_id");
+            let tool = pairs.result(message.tool_call_id.as_deref(), nth, &id_at)?;
+            return Ok((ask::result(text.unwrap_or_default(), tool), pin));
+        }
         other => {
             return Err(ApiError::field(
                 &format!("{at}.role"),
@@ -225,11 +259,7 @@ fn read_message(
             ));
         }
     };
-    // A tool may well return nothing.
-    let text = match text {
-        None if role != "tool" => return Err(ApiError::field(&content_at, "missing field")),
-        text => text.unwrap_or_default(),
-    };
+    let text = text.ok_or_else(|| ApiError::field(&content_at, "missing field"))?;
     Ok((ask::message(role, text), pin))
 }
 
@@ -239,11 +269,13 @@ type Tools = (Vec<Value>, Vec<Strict>, Option<CacheControl>);
 fn read_tools(tools: Vec<ChatTool>) -> Result<Tools, ApiError> {
     limits::at_most("tools", "tools", tools.len(), TOOLS_MAX)?;
     let (mut read, mut strict) = (Vec::new(), Vec::new());
+    let mut names = ToolNames::new(TOOL_NAME_MAX);
     let mut pin = None;
     for (i, tool) in tools.into_iter().enumerate() {
         pin = tool.cache_control.or(pin);
         match (tool.kind.as_deref(), tool.function) {
             (_, Some(f)) => {
+                names.take(&f.name, &format!("tools[{i}].function.name"))?;
                 let at = format!("tools[{i}].function.parameters");
                 limits::schema(&at, f.parameters.as_ref())?;
                 if f.strict == Some(true) {
@@ -261,9 +293,19 @@ fn read_tools(tools: Vec<ChatTool>) -> Result<Tools, ApiError> {
     Ok((read, strict, pin))
 }
 
-fn read_choice(choice: Option<Choice>, tools: &[Value]) -> Result<ToolChoice, ApiError> {
+/// The choice, and the tools that alone may be called.
+type Chosen = (ToolChoice, Option<Vec<String>>);
+
+fn read_choice(choice: Option<Choice>, tools: &[Value]) -> Result<Chosen, ApiError> {
+    let mut allowed = None;
     let choice = match choice {
         None => ToolChoice::Auto,
+        Some(Choice::Allowed { allowed_tools: AllowedTools { mode, tools: named } }) => {
+            const AT: &str = "tool_choice.allowed_tools";
+            let names = named.into_iter().map(|tool| tool.function.map(|f| f.name)).collect();
+            allowed = Some(ask::allowed(&format!("{AT}.tools"), names, tools)?);
+            ToolChoice::of_allowed(&mode, &format!("{AT}.mode"))?
+        }
         Some(Choice::Tool { function }) => ToolChoice::Named(function.name),
         Some(Choice::Word(word)) => match word.as_str() {
             "auto" => ToolChoice::Auto,
@@ -277,5 +319,5 @@ fn read_choice(choice: Option<Choice>, tools: &[Value]) -> Result<ToolChoice, Ap
             }
         },
     };
-    choice.checked("tool_choice", tools)
+    Ok((choice.checked("tool_choice", tools)?, allowed))
 }

@@ -248,6 +248,7 @@ impl Harmony {
     fn settle(&mut self, name: &str, inner: &str, whole: bool, out: &mut Vec<Piece>) {
         let none = whole && inner.trim().is_empty();
         let arguments = if none { Some(Map::new()) } else { json::read_arguments(inner) };
+        let arguments = arguments.filter(|_| self.told.tools.may_call(name));
         if let Some(call) = arguments.and_then(|arguments| Call::new(name, arguments)) {
             let more = self.told.tell(vec![call], out);
             self.enter(if more { State::Between { first: false } } else { State::Done });

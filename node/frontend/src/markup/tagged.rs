@@ -6,6 +6,7 @@ use super::tags::{Opener, Tags};
 use super::{CUT_TAG, Opening, Told};
 use crate::stop::overlap;
 use crate::stream::Piece;
+use crate::tools::Call;
 
 /// White space to leave out before the next text.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -385,7 +386,10 @@ impl Tagged {
         out: &mut Vec<Piece>,
     ) {
         self.state = thinking.map_or(State::Text, State::Think);
-        if let Some(calls) = (opener.read)(inner, closed, &self.told.tools) {
+        let calls = (opener.read)(inner, closed, &self.told.tools);
+        // A call that is not allowed is text.
+        let may = |calls: &Vec<Call>| calls.iter().all(|call| self.told.tools.may_call(&call.name));
+        if let Some(calls) = calls.filter(may) {
             self.lead.clear();
             self.section = None;
             self.skip = Skip::White;

@@ -5,8 +5,10 @@ use crate::bodies;
 use crate::content::{Block, CacheControl, Content};
 use crate::error::ApiError;
 use crate::json;
-use crate::limits::{self, MESSAGES_MAX, TOOLS_MAX};
+use crate::limits::{self, MESSAGES_MAX, TOOL_NAME_MAX_MESSAGES, TOOLS_MAX, ToolNames};
 use crate::nvext::NvExt;
+use crate::pairs::Pairs;
+use crate::prefill;
 use crate::text_format::{self, Described, Strict};
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -114,12 +116,15 @@ pub(crate) fn read_on(body: &[u8], known: &mut bodies::History) -> Result<Ask, A
             text_format::read(at, &kind, Some(described), at, true)?
         }
     };
+    let continues = prefill::at(&history.messages, count - 1);
     let (tool_choice, parallel_calls) = read_choice(request.tool_choice, &tools)?;
     Ok(Ask {
         model: request.model.filter(|name| !name.is_empty()),
         messages: history.messages,
         raw: None,
         history_only: false,
+        continues,
+        allowed: None,
         tools: tools.into(),
         strict: history.strict,
         format,
@@ -164,6 +169,7 @@ fn read_choice(choice: Option<Choice>, tools: &[Value]) -> Result<(ToolChoice, b
 #[derive(Default)]
 struct History {
     messages: Vec<model::Message>,
+    pairs: Pairs,
     pins: Vec<Pin>,
     strict: Vec<Strict>,
 }
@@ -172,9 +178,11 @@ impl bodies::History {
     fn message(&mut self, message: Message) -> Result<(), ApiError> {
         let at = format!("messages[{}]", self.len());
         let (messages, pins) = (mem::take(&mut self.messages), mem::take(&mut self.pins));
-        let mut history = History { messages, pins, strict: Vec::new() };
+        let pairs = mem::take(&mut self.pairs);
+        let mut history = History { messages, pairs, pins, strict: Vec::new() };
         history.message(message, &at)?;
         (self.messages, self.pins) = (history.messages, history.pins);
+        self.pairs = history.pairs;
         self.end_element();
         Ok(())
     }
@@ -203,6 +211,7 @@ impl History {
     fn append(&mut self, body: &bodies::History) {
         let before = self.messages.len();
         self.messages.extend(body.messages.iter().cloned());
+        body.pairs.order(self.messages.get_mut(before..).unwrap_or_default());
         let later = |pin: &Pin| Pin { messages: before + pin.messages, ..pin.clone() };
         self.pins.extend(body.pins.iter().map(later));
     }
@@ -211,12 +220,14 @@ impl History {
     fn tools(&mut self, tools: Vec<Tool>) -> Result<Vec<Value>, ApiError> {
         limits::at_most("tools", "tools", tools.len(), TOOLS_MAX)?;
         let mut read = Vec::new();
+        let mut names = ToolNames::new(TOOL_NAME_MAX_MESSAGES);
         for (i, tool) in tools.into_iter().enumerate() {
             if let Some(control) = &tool.cache_control {
                 self.pins.push(Pin::new(1, control));
             }
             match (tool.name, tool.input_schema) {
                 (Some(name), Some(schema)) => {
+                    names.take(&name, &format!("tools[{i}].name"))?;
                     let at = format!("tools[{i}].input_schema");
                     limits::schema(&at, Some(&schema))?;
                     if tool.strict == Some(true) {
@@ -275,7 +286,9 @@ impl History {
                     Some(content) => content.into_result(&format!("{at}.content"))?,
                     None => String::new(),
                 };
-                self.messages.push(ask::message("tool", result));
+                let (id, nth) = (block.tool_use_id.as_deref(), self.messages.len());
+                let tool = self.pairs.result(id, nth, &format!("{at}.tool_use_id"))?;
+                self.messages.push(ask::result(result, tool));
                 self.pin(pin);
             } else {
                 text.get_or_insert_default().push_str(&block.into_text(&at)?);
@@ -296,6 +309,7 @@ impl History {
         let (mut text, mut reasoning) = (String::new(), String::new());
         let mut calls = Vec::new();
         let pin = last_pin(&blocks);
+        self.pairs.turn();
         for (i, block) in blocks.into_iter().enumerate() {
             let at = format!("{at}[{i}]");
             match block.kind.as_str() {
@@ -309,6 +323,7 @@ impl History {
                     let name = block
                         .name
                         .ok_or_else(|| ApiError::field(&format!("{at}.name"), "missing field"))?;
+                    self.pairs.call(block.id.as_deref(), &name, &format!("{at}.id"))?;
                     calls.push(ask::tool_call(name, block.input.unwrap_or_default()));
                 }
                 _ => text.push_str(&block.into_text(&at)?),

@@ -9,6 +9,7 @@ use crate::content::{Block, CacheControl, Content};
 use crate::error::ApiError;
 use crate::json;
 use crate::limits::{self, MESSAGES_MAX};
+use crate::pairs::Pairs;
 use crate::seal::Seal;
 use model::Message;
 use serde::Deserialize;
@@ -24,6 +25,7 @@ struct Item {
     content: Option<Content>,
     name: Option<String>,
     namespace: Option<String>,
+    call_id: Option<String>,
     arguments: Option<Value>,
     input: Option<String>,
     output: Option<Content>,
@@ -45,13 +47,21 @@ pub(super) struct History<'a> {
     seal: &'a Seal,
     tools: &'a ToolTable,
     turn: Option<Turn>,
+    pairs: Pairs,
     pub(super) messages: Vec<Message>,
     pub(super) pins: Vec<Pin>,
 }
 
 impl<'a> History<'a> {
     pub(super) fn new(seal: &'a Seal, tools: &'a ToolTable) -> Self {
-        Self { seal, tools, turn: None, messages: Vec::new(), pins: Vec::new() }
+        Self {
+            seal,
+            tools,
+            turn: None,
+            pairs: Pairs::default(),
+            messages: Vec::new(),
+            pins: Vec::new(),
+        }
     }
 
     /// A message of one string.
@@ -71,6 +81,7 @@ impl<'a> History<'a> {
             self.item(json::typed(&at, item)?, &at)?;
         }
         self.end_turn();
+        self.pairs.order(&mut self.messages);
         Ok(())
     }
 
@@ -88,22 +99,23 @@ impl<'a> History<'a> {
             "function_call" => {
                 let name = item.name.ok_or_else(|| missing("name"))?;
                 let name = self.tools.shown(item.namespace.as_deref(), &name);
-                let call = ask::tool_call(name, item.arguments.unwrap_or_default());
-                self.turn_with(|_| true).calls.push(call);
-                Ok(())
+                let arguments = item.arguments.unwrap_or_default();
+                self.call(item.call_id.as_deref(), name, arguments, at)
             }
             "custom_tool_call" => {
                 let name = item.name.ok_or_else(|| missing("name"))?;
                 let name = self.tools.shown(item.namespace.as_deref(), &name);
                 let input = item.input.ok_or_else(|| missing("input"))?;
-                let call = ask::tool_call(name, json!({ TEXT_ARGUMENT: input }));
-                self.turn_with(|_| true).calls.push(call);
-                Ok(())
+                let arguments = json!({ TEXT_ARGUMENT: input });
+                self.call(item.call_id.as_deref(), name, arguments, at)
             }
             "function_call_output" | "custom_tool_call_output" => {
                 let output = item.output.ok_or_else(|| missing("output"))?;
                 let text = output.into_result(&format!("{at}.output"))?;
-                self.say("tool", text);
+                self.end_turn();
+                let (id, nth) = (item.call_id.as_deref(), self.messages.len());
+                let tool = self.pairs.result(id, nth, &format!("{at}.call_id"))?;
+                self.messages.push(ask::result(text, tool));
                 self.pin(item.cache_control);
                 Ok(())
             }
@@ -114,6 +126,19 @@ impl<'a> History<'a> {
                 format_args!("`{other}` is not an input item that is understood here"),
             )),
         }
+    }
+
+    fn call(
+        &mut self,
+        id: Option<&str>,
+        name: String,
+        arguments: Value,
+        at: &str,
+    ) -> Result<(), ApiError> {
+        self.turn_with(|_| true);
+        self.pairs.call(id, &name, &format!("{at}.call_id"))?;
+        self.turn_with(|_| true).calls.push(ask::tool_call(name, arguments));
+        Ok(())
     }
 
     fn message(&mut self, item: Item, at: &str) -> Result<(), ApiError> {
@@ -161,6 +186,9 @@ impl<'a> History<'a> {
     fn turn_with(&mut self, fits: impl Fn(&Turn) -> bool) -> &mut Turn {
         if self.turn.as_ref().is_some_and(|turn| !fits(turn)) {
             self.end_turn();
+        }
+        if self.turn.is_none() {
+            self.pairs.turn();
         }
         self.turn.get_or_insert_default()
     }

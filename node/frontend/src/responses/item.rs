@@ -164,6 +164,12 @@ impl Items {
 
     /// The answer is over; `cut` when the model had not ended it.
     pub(super) fn end(&mut self, frame: &Frame, cut: bool, sink: &mut impl Sink) {
+        // Clients look for a message or a call in an answer, also when there is nothing to say.
+        let says = |item: &Value| item["type"] != "reasoning";
+        let open = matches!(self.open, Some(Open::Message { .. } | Open::Call { .. }));
+        if !cut && !open && !self.done.iter().any(says) {
+            self.begin(frame, &Piece::Text(String::new()), sink);
+        }
         self.close(frame, if cut { "incomplete" } else { "completed" }, sink);
     }
 }
@@ -225,6 +231,9 @@ fn summary(text: &str) -> Value {
 }
 
 fn tell_text(sink: &mut impl Sink, id: &str, at: usize, delta: &str) {
+    if delta.is_empty() {
+        return;
+    }
     sink.tell("response.output_text.delta", || {
         json!({
             "item_id": id, "output_index": at, "content_index": 0, "delta": delta, "logprobs": [],

@@ -107,7 +107,7 @@ pub(crate) fn read(
     if let Some(control) = tool_pin {
         pins.push(Pin::new(1, &control));
     }
-    let tool_choice = read_choice(request.tool_choice.as_ref(), &table, &shown)?;
+    let (tool_choice, allowed) = read_choice(request.tool_choice.as_ref(), &table, &shown)?;
     let format = match request.text.as_ref().and_then(|text| text.format.clone()) {
         None | Some(Value::Null) => None,
         Some(format) => {
@@ -123,6 +123,7 @@ pub(crate) fn read(
         messages,
         tools: shown.into(),
         tool_choice,
+        allowed,
         strict: table.take_strict(),
         format,
         parallel_calls: request.parallel_tool_calls.unwrap_or(true),
@@ -170,7 +171,8 @@ fn read_choice(
     choice: Option<&Value>,
     table: &ToolTable,
     shown: &[Value],
-) -> Result<ToolChoice, ApiError> {
+) -> Result<(ToolChoice, Option<Vec<String>>), ApiError> {
+    let mut allowed = None;
     let word = |word: &str, at: &str| match word {
         "auto" => Ok(ToolChoice::Auto),
         "none" => Ok(ToolChoice::None),
@@ -191,7 +193,19 @@ fn read_choice(
                         .ok_or_else(|| ApiError::field("tool_choice.name", "missing field"))?;
                     ToolChoice::Named(table.shown(text("namespace"), name))
                 }
-                Some("allowed_tools") => word(text("mode").unwrap_or("auto"), "tool_choice.mode")?,
+                Some("allowed_tools") => {
+                    const AT: &str = "tool_choice.tools";
+                    let tools = object.get("tools").and_then(Value::as_array);
+                    let tools = tools.ok_or_else(|| ApiError::field(AT, "expected a list"))?;
+                    let name = |tool: &Value| {
+                        let runs_here = ["function", "custom"].iter().any(|k| tool["type"] == *k);
+                        let name = tool["name"].as_str().filter(|_| runs_here)?;
+                        Some(table.shown(tool["namespace"].as_str(), name))
+                    };
+                    let names = tools.iter().map(name).collect();
+                    allowed = Some(ask::allowed(AT, names, shown)?);
+                    ToolChoice::of_allowed(text("mode").unwrap_or("auto"), "tool_choice.mode")?
+                }
                 Some(other) => {
                     return Err(ApiError::field(
                         "tool_choice.type",
@@ -203,7 +217,7 @@ fn read_choice(
         }
         Some(_) => return Err(ApiError::field("tool_choice", "expected a word or an object")),
     };
-    choice.checked("tool_choice", shown)
+    Ok((choice.checked("tool_choice", shown)?, allowed))
 }
 
 /// A format as the response object repeats it: what the specification demands is filled in.

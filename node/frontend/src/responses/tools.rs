@@ -4,10 +4,11 @@ use crate::ask;
 use crate::content::CacheControl;
 use crate::error::ApiError;
 use crate::json;
-use crate::limits::{self, TOOLS_MAX};
+use crate::limits::{self, TOOL_NAME_MAX, TOOLS_MAX, ToolNames};
 use crate::text_format::Strict;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 
 /// How a tool that the prompt shows is called in the dialect.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +32,8 @@ impl Known {
 #[derive(Clone, Debug, Default)]
 pub(super) struct ToolTable {
     known: Vec<Known>,
+    /// Names of tools outside of namespaces.
+    plain: BTreeSet<String>,
     strict: Vec<Strict>,
 }
 
@@ -69,8 +72,17 @@ impl ToolTable {
         let mut table = Self::default();
         let (mut shown, mut pin) = (Vec::new(), None);
         limits::at_most("tools", "tools", tools.len(), TOOLS_MAX)?;
+        let mut names = ToolNames::new(TOOL_NAME_MAX);
+        // Tools outside of namespaces keep their names, wherever they stand.
+        table.plain = tools
+            .iter()
+            .filter(|tool| tool["type"] != "namespace")
+            .filter_map(|tool| tool.pointer("/function/name").or(tool.get("name"))?.as_str())
+            .map(str::to_owned)
+            .collect();
         for (i, tool) in tools.iter().enumerate() {
-            table.add(tool, None, &format!("tools[{i}]"), &mut shown, &mut pin)?;
+            let at = format!("tools[{i}]");
+            table.add(tool, None, &at, &mut names, &mut shown, &mut pin)?;
         }
         Ok((table, shown, pin))
     }
@@ -80,6 +92,7 @@ impl ToolTable {
         tool: &Value,
         namespace: Option<&str>,
         at: &str,
+        names: &mut ToolNames,
         shown: &mut Vec<Value>,
         pin: &mut Option<CacheControl>,
     ) -> Result<(), ApiError> {
@@ -88,6 +101,10 @@ impl ToolTable {
         if let Some(control) = tool.cache_control.take() {
             *pin = Some(control);
         }
+        let name_at = match tool.function.is_some() {
+            true => format!("{at}.function.name"),
+            false => format!("{at}.name"),
+        };
         if let Some(function) = tool.function.take() {
             tool.name = Some(function.name);
             tool.description = function.description;
@@ -100,7 +117,8 @@ impl ToolTable {
             Some("namespace") if namespace.is_none() => {
                 let name = tool.name.ok_or_else(|| missing("name"))?;
                 for (i, inner) in tool.tools.unwrap_or_default().iter().enumerate() {
-                    self.add(inner, Some(&name), &format!("{at}.tools[{i}]"), shown, pin)?;
+                    let at = format!("{at}.tools[{i}]");
+                    self.add(inner, Some(&name), &at, names, shown, pin)?;
                 }
                 return Ok(());
             }
@@ -109,8 +127,11 @@ impl ToolTable {
             None => return Err(missing("type")),
         };
         let name = tool.name.ok_or_else(|| missing("name"))?;
+        names.form(&name, &name_at)?;
+        names.once(&name, &format!("{}.{name}", namespace.unwrap_or_default()), &name_at)?;
         // Equal names of two namespaces are told apart by the namespace.
-        let taken = self.known.iter().any(|known| known.shown == name);
+        let taken =
+            self.plain.contains(&name) || self.known.iter().any(|known| known.shown == name);
         let shown_name = match namespace {
             Some(namespace) if taken => format!("{namespace}__{name}"),
             _ => name.clone(),

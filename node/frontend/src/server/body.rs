@@ -13,6 +13,8 @@ const COUNTED: usize = 8 << 20;
 
 /// Memory taken for a body before any of it has come, at most.
 const PROMISED: usize = 1 << 20;
+/// The byte order mark of UTF-8.
+const BOM: &[u8] = b"\xef\xbb\xbf";
 
 /// As [`read`], of what is only to be counted or tokenised.
 pub(super) async fn read_counted(
@@ -52,5 +54,7 @@ pub(super) async fn read(
         }
         read.extend_from_slice(&chunk);
     }
-    Ok(read.freeze())
+    let read = read.freeze();
+    // Some tools put one before their JSON; readers may leave it out (RFC 8259, 8.1).
+    Ok(if read.starts_with(BOM) { read.slice(BOM.len()..) } else { read })
 }

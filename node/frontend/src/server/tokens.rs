@@ -1,7 +1,7 @@
 //! Endpoints that count or convert tokens and serve nothing.
 
 use super::speech::Endpoint;
-use super::{App, body, finish, json_response};
+use super::{App, body, finish, json_text};
 use crate::ask::Ask;
 use crate::error::{ApiError, Dialect};
 use crate::prompt::client::Client;
@@ -53,7 +53,7 @@ async fn count(
         })
         .await
     };
-    let counted = count.await.map(|tokens| shape(tokens.len()));
+    let counted = count.await.map(|tokens| shape(tokens.len()).to_string());
     let counted = counted.map_err(|error| error.about(endpoint.prompt_field()));
     told(&app, endpoint.dialect(), counted)
 }
@@ -82,7 +82,7 @@ pub(super) async fn detokenize(app: State<Arc<App>>, headers: HeaderMap, body: B
         let (model, tokens) = tokenize::read_tokens(body)?;
         let (served, _) = app.resolve(&Ask { model, ..Ask::default() }, tenant)?;
         let text = tokenize::text(&tokens, served.model.tokenizer())?;
-        Ok(json!({ "prompt": text }))
+        Ok(json!({ "prompt": text }).to_string())
     })
     .await
 }
@@ -92,7 +92,7 @@ async fn reply(
     State(app): State<Arc<App>>,
     headers: &HeaderMap,
     body: Body,
-    work: impl FnOnce(&App, &TenantId, &Bytes, &Client) -> Result<Value, ApiError> + Send + 'static,
+    work: impl FnOnce(&App, &TenantId, &Bytes, &Client) -> Result<String, ApiError> + Send + 'static,
 ) -> Response {
     let answer = async {
         let tenant = app.keys.admit(headers)?.id.clone();
@@ -104,10 +104,10 @@ async fn reply(
     told(&app, Dialect::OpenAi, answer)
 }
 
-fn told(app: &App, dialect: Dialect, answer: Result<Value, ApiError>) -> Response {
+fn told(app: &App, dialect: Dialect, answer: Result<String, ApiError>) -> Response {
     let id = app.request();
     let response = match answer {
-        Ok(value) => json_response(&value),
+        Ok(text) => json_text(text),
         Err(error) => error.response(dialect, &id.to_string()),
     };
     finish(&id, response)

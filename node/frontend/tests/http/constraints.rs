@@ -232,7 +232,11 @@ async fn offered_tools_never_fail_a_request() {
         "a": {"type": "string", "pattern": "(", "maxLength": 65_536, "format": "odd"}}});
     let mut odd = tool(odd);
     odd["strict"] = true.into();
-    let tools: Vec<Value> = (0..30).map(|_| json!({"type": "function", "function": odd})).collect();
+    let named = |n: usize| {
+        odd["name"] = format!("w{n}").into();
+        json!({"type": "function", "function": odd})
+    };
+    let tools: Vec<Value> = (0..30).map(named).collect();
     let mut body = json!({"messages": [{"role": "user", "content": "hi"}], "tools": tools});
     assert_eq!(prompt_of(CHAT, &body).await.constraint, None);
     body["parallel_tool_calls"] = false.into();

@@ -255,3 +255,19 @@ async fn a_body_that_stops_coming_is_given_up() {
         assert_eq!((reply.status.as_u16(), &reply.json()["error"]["type"]), (408, &json!(kind)));
     }
 }
+
+#[tokio::test]
+async fn a_byte_order_mark_before_the_body_is_left_out() {
+    for path in [CHAT, COMPLETIONS, MESSAGES, RESPONSES, "/tokenize", "/v1/messages/count_tokens"] {
+        let body = json!({"messages": user(), "max_tokens": 5}).to_string();
+        let body = match path {
+            COMPLETIONS | "/tokenize" => json!({"prompt": "hi"}).to_string(),
+            RESPONSES => json!({"input": "hi"}).to_string(),
+            _ => body,
+        };
+        let fake = Arc::new(Fake::new(say("ok")));
+        let marked = posted(path, format!("\u{feff}{body}"));
+        let reply = request(fake, Limits::default(), marked).await;
+        assert_eq!(reply.status, 200, "{path}: {}", reply.text);
+    }
+}

@@ -175,7 +175,8 @@ async fn tools_in_namespaces_and_tools_that_take_text() {
     // Sent back, they are the calls that the model made.
     let mut input = vec![json!({"role": "user", "content": "go"})];
     input.extend(response["output"].as_array().unwrap().iter().cloned());
-    input.push(json!({"type": "custom_tool_call_output", "call_id": "x", "output": "ok"}));
+    let id = &response["output"][3]["call_id"];
+    input.push(json!({"type": "custom_tool_call_output", "call_id": id, "output": "ok"}));
     let mut again = ask.clone();
     again["stream"] = json!(false);
     again["input"] = input.into();
@@ -217,4 +218,27 @@ async fn an_answer_cut_by_its_limit_is_incomplete() {
         assert_eq!(response["incomplete_details"]["reason"], "max_output_tokens");
         assert_eq!(response["output"][0]["status"], "incomplete");
     }
+}
+
+#[tokio::test]
+async fn an_answer_of_nothing_is_an_empty_message() {
+    for (said, before) in [("", 0), ("<think>\nhm\n</think>\n\n", 1)] {
+        let body = json!({"input": "hi"});
+        let whole = responded(said, &body).await;
+        let output = whole["output"].as_array().unwrap();
+        assert_eq!(output.len(), before + 1, "{whole}");
+        assert_eq!(output[before]["type"], "message");
+        assert_eq!(output[before]["content"][0]["text"], "");
+        let streamed = post(say(said), RESPONSES, &json!({"input": "hi", "stream": true})).await;
+        let built = response_body(&streamed.text);
+        assert_eq!(built["output"].as_array().unwrap().len(), before + 1, "{}", streamed.text);
+        assert_eq!(built["output"][before]["content"], output[before]["content"]);
+        assert!(streamed.text.contains("response.output_text.done"), "{}", streamed.text);
+        assert!(!streamed.text.contains("response.output_text.delta"), "{}", streamed.text);
+    }
+    // Cut while it thought: nothing was said, and nothing is made up.
+    let script = Script::Say { text: "<think>\nhm".into(), batch: 3, reason: FinishReason::Length };
+    let cut = post(script, RESPONSES, &json!({"input": "hi"})).await.json();
+    assert_eq!(cut["status"], "incomplete");
+    assert_eq!(cut["output"].as_array().unwrap().len(), 1, "{cut}");
 }

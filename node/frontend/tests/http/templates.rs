@@ -45,6 +45,16 @@ const ALTERNATING: &str = concat!(
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}",
 );
 
+/// Names the tool of each result.
+const NAMES: &str = concat!(
+    "{% for message in messages %}{{ '<|im_start|>' + message.role + '\n' }}",
+    "{% if message.tool_calls %}{% for call in message.tool_calls %}",
+    "{{ '<tool_call>' + call.function.name + (call.function.arguments | tojson) }}{% endfor %}{% endif %}",
+    "{% if message.role == 'tool' %}{{ message.name + ': ' }}{% endif %}",
+    "{{ message.content }}{{ '<|im_end|>\n' }}{% endfor %}",
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}",
+);
+
 /// The fixture with another template; `rename` also rewrites its tokenizer's control tokens.
 fn variant(template: &str, rename: &[(&str, &str)]) -> Arc<Model> {
     let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/tiny-qwen3");
@@ -85,6 +95,12 @@ fn smollm2() -> Arc<Model> {
 pub(crate) fn strict() -> Arc<Model> {
     static STRICT_MODEL: OnceLock<Arc<Model>> = OnceLock::new();
     STRICT_MODEL.get_or_init(|| variant(STRICT, &[])).clone()
+}
+
+/// A template that names the tool of each result.
+pub(crate) fn with_names() -> Arc<Model> {
+    static NAMES_MODEL: OnceLock<Arc<Model>> = OnceLock::new();
+    NAMES_MODEL.get_or_init(|| variant(NAMES, &[])).clone()
 }
 
 /// A template that refuses what the API allows.

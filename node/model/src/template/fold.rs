@@ -56,7 +56,10 @@ pub(super) fn is_plain(message: &Value, index: usize, skills: &Skills) -> bool {
             let known = if index == 0 { skills.system } else { skills.late_system };
             known && rest.peek().is_none()
         }
-        "tool" => skills.calls && rest.peek().is_none(),
+        "tool" => {
+            rest.next_if(|(name, tool)| *name == "name" && tool.is_string());
+            skills.calls && rest.peek().is_none()
+        }
         "assistant" => {
             rest.next_if(|(name, value)| {
                 *name == "reasoning_content" && !value.is_null() && !skills.thinking

@@ -126,7 +126,13 @@ fn without_table(tokenizer: &Tokenizer) -> Tokenizer {
     let upstream = tokenizer.inner.upstream.clone();
     let special = tokenizer.inner.special.clone();
     Tokenizer {
-        inner: std::sync::Arc::new(super::Inner { upstream, special, table: None, fewest: None }),
+        inner: std::sync::Arc::new(super::Inner {
+            upstream,
+            special,
+            table: None,
+            fewest: None,
+            pieces: super::Pieces::Whole,
+        }),
     }
 }
 
@@ -213,4 +219,41 @@ proptest! {
             prop_assert!(tokenizer.fewest(&text) <= tokenizer.encode(&text, false).len());
         }
     }
+}
+
+/// The tokens of a text that the library was given whole.
+fn whole(tokenizer: &Tokenizer, text: &str) -> Vec<Token> {
+    let encoding = tokenizer.inner.upstream.encode_fast(text, true).unwrap();
+    encoding.get_ids().iter().copied().map(Token).collect()
+}
+
+#[test]
+fn a_long_text_in_pieces_has_the_tokens_of_the_whole() {
+    const LONG: usize = 400 << 10;
+    let fixture = std::fs::read(format!("{FIXTURE}/tokenizer.json")).unwrap();
+    let fixture = Tokenizer::from_json(Path::new("fixture"), &fixture).unwrap();
+    let path = Path::new("builtin");
+    let bytes = Tokenizer::byte_level(path, &["<|im_start|>", "<|im_end|>"]).unwrap();
+    for part in [
+        "fn main() {\n    say(\"é世界 🦀\");\n}\nThe end of it\n\nNext one\nand more, 12345.\n",
+        "<|im_end|>\n<|im_start|>user\nhello\nworld<|im_end|><|im_start|>",
+        "a\r\nb\n \n  c\td\n",
+        "世界",
+        "x",
+        "\n",
+        " \u{301}a\n\u{301}b",
+    ] {
+        let text = part.repeat(LONG / part.len());
+        // Where a piece ends differs with what stands before.
+        for lead in ["", "x", "ab\ncd"] {
+            let text = format!("{lead}{text}");
+            for tokenizer in [&fixture, &bytes] {
+                let tokens = tokenizer.encode(&text, true);
+                assert!(tokens == whole(tokenizer, &text), "{part:?} after {lead:?}");
+            }
+        }
+    }
+    let most = |text: &str| bytes.inner.pieces.of(text).map(str::len).max().unwrap();
+    assert!(most(&"x".repeat(LONG)) < LONG / 4, "bytes are cut anywhere");
+    assert!(fixture.inner.pieces.of(&"one\ntwo\n".repeat(LONG / 8)).count() > 4, "or at lines");
 }

@@ -23,6 +23,8 @@ fn take(table: &mut Table, now: u64, record: Record) -> (Taken, Vec<u8>) {
 fn stats(table: &Table) -> (u64, u64, u64) {
     let mut stats = Stats::default();
     table.count(&mut stats);
+    let kinds = stats.kinds.iter().map(|kind| kind.records + kind.deletions);
+    assert_eq!(kinds.sum::<u64>(), stats.records + stats.deletions, "each is of a kind");
     (stats.records, stats.deletions, stats.bytes)
 }
 

@@ -1,0 +1,69 @@
+//! Answers that the client has begun: the last message of a Messages request is the assistant's.
+//!
+//! The prompt is the history as the template writes it, cut behind the text that was begun: what
+//! the template puts after a finished message must not come yet.
+
+use crate::ask::{Ask, ToolChoice};
+use crate::cluster::ServedModel;
+use crate::error::ApiError;
+use crate::markup::Opening;
+use model::Message;
+
+/// The text that a history ends with, where that can be gone on with: an answer without calls.
+fn begun(messages: &[Message]) -> Option<&str> {
+    let last = messages.last().filter(|last| last["role"] == "assistant")?;
+    let calls = last.get("tool_calls").is_some();
+    last["content"].as_str().filter(|text| !calls && !text.trim().is_empty())
+}
+
+/// The path of the text that an answer goes on from, where one does; `last` is the number of the
+/// request's last message.
+pub(crate) fn at(messages: &[Message], last: usize) -> Option<String> {
+    begun(messages).map(|_| format!("messages[{last}].content"))
+}
+
+/// Makes sure that an answer that the client has begun can be served. (Its tokens can be counted in
+/// any case: harnesses count histories that end anywhere.)
+///
+/// # Errors
+/// The text ends with white space, or a form is demanded of the whole answer.
+pub(crate) fn checked(ask: &Ask) -> Result<(), ApiError> {
+    let (Some(at), Some(text)) = (&ask.continues, begun(&ask.messages)) else { return Ok(()) };
+    if text.ends_with(char::is_whitespace) {
+        let why = "the answer that is gone on with must not end with white space";
+        return Err(ApiError::field(at, why));
+    }
+    if let Some(format) = &ask.format {
+        let why = "an answer that the client has begun cannot be held to a form";
+        return Err(ApiError::field(&format.at, why));
+    }
+    if matches!(ask.tool_choice, ToolChoice::Required | ToolChoice::Named(_)) {
+        let why = "no call can be demanded of an answer that the client has begun";
+        return Err(ApiError::field("tool_choice", why));
+    }
+    Ok(())
+}
+
+/// How an answer goes on behind the text that was begun.
+pub(crate) fn opening(served: &ServedModel, text: &str) -> Opening {
+    match served.format.tags() {
+        Some(_) if served.format.thinks_at_end_of(text).is_some() => Opening::Thinking,
+        Some(_) => Opening::Free,
+        // Within a message of that format there are no marks of another.
+        None => Opening::Plain,
+    }
+}
+
+/// A rendered history without the head of an answer, up to where its last message goes on.
+pub(crate) fn cut(mut text: String, messages: &[Message]) -> Result<String, ApiError> {
+    let begun = begun(messages).unwrap_or_default().trim();
+    let end = text.rfind(begun).map(|at| at + begun.len());
+    let end = end.filter(|_| !begun.is_empty()).ok_or_else(|| {
+        ApiError::prompt(
+            "the model's chat template changes the last message: an answer cannot be gone on with; \
+             end with a user's message",
+        )
+    })?;
+    text.truncate(end);
+    Ok(text)
+}
