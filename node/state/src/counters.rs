@@ -43,7 +43,7 @@ pub struct Counters {
     pub evicted: u64,
     /// Records refused for want of room.
     pub refused: u64,
-    /// Writes that the disk did not take.
+    /// Writes and erasures that the disk did not take.
     pub disk_failed: u64,
     /// Frames from nodes that are no members.
     pub strangers: u64,
@@ -60,9 +60,9 @@ pub struct Stats {
     pub deletions: u64,
     /// Bytes of values.
     pub bytes: u64,
-    /// Reads and writes under way.
+    /// Calls under way, or waiting for their turn.
     pub ops: u64,
-    /// Writes that the disk has not answered.
+    /// Writes and erasures that the disk has not taken.
     pub unwritten: u64,
     /// Records that wait to be pushed.
     pub pushes: u64,
