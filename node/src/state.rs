@@ -50,9 +50,7 @@ impl StateHandle {
         self.board.send(Input::State(make(call)));
         answer.await.map_err(|_| StateError::Stopped)
     }
-}
 
-impl StateHandle {
     /// Writes a record that lives for `ttl` (at most [`protocol::state::TTL_MAX`]); replaces an
     /// earlier one. Answers when two owners have it on disk, or after about two seconds with what
     /// was reached by then.
@@ -90,6 +88,7 @@ impl StateHandle {
     ) -> Result<Option<Vec<u8>>, StateError> {
         let id = RecordId { key, kind };
         match self.call(|call| In::Get { call, id }).await? {
+            // "Not there" is always confirmed; a value may be the only copy that could be reached.
             Answer::Got(result) => result.map(|found| found.value),
             Answer::Put(_) | Answer::Deleted(_) => Err(StateError::Stopped),
         }

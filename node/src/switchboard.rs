@@ -7,6 +7,7 @@ use protocol::id::EngineId;
 use protocol::op::{FetchOp, Grant, LeaseId, OpId, ReadId, Readable};
 use protocol::prompt::Refusal;
 use ractor::ActorRef;
+use state::DiskOp;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tiers::nvme::NvmeTier;
@@ -59,7 +60,7 @@ pub(crate) struct Switchboard {
     leases: Waiting<LeaseId, Result<Grant, Refusal>>,
     reads: Waiting<ReadId, Vec<Readable>>,
     calls: Waiting<u64, state::Answer>,
-    records: Mutex<Option<mpsc::UnboundedSender<state::DiskOp>>>,
+    records: Mutex<Option<mpsc::Sender<state::DiskOp>>>,
     handed_over: Notify,
 }
 
@@ -148,9 +149,10 @@ impl Switchboard {
         }
     }
 
-    /// Connects the durable records: the machine of replicated records has bounded what it has under
-    /// way by its calls and its peers' pushes.
-    pub(crate) fn connect_records(&self, records: mpsc::UnboundedSender<state::DiskOp>) {
+    /// Connects the durable records. The machine of replicated records has no more than
+    /// [`state::config::DISK_OPS_MAX`] operations under way and bounds their bytes, so a channel of
+    /// that length is never full; if it were, the machine would hear that nothing was kept.
+    pub(crate) fn connect_records(&self, records: mpsc::Sender<state::DiskOp>) {
         *self.records.lock().unwrap_or_else(PoisonError::into_inner) = Some(records);
     }
 
@@ -265,9 +267,12 @@ impl Switchboard {
                 }
             }
             Delivery::Record(op) => {
-                let records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
-                if let Some(records) = records.as_ref() {
-                    let _ = records.send(op);
+                let records = self.records.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                // Without a thread, at the end, nobody waits for the answer.
+                let sent = records.map_or(Ok(()), |records| records.try_send(op));
+                if let Err(mpsc::error::TrySendError::Full(op)) = sent {
+                    let (DiskOp::Write { write, .. } | DiskOp::Erase { write, .. }) = op;
+                    self.send(Input::State(state::In::Written { write, durable: false }));
                 }
             }
             Delivery::Answered { call, answer } => {

@@ -12,7 +12,7 @@ use protocol::event::{BlockEvent, Holder, INDEX_GRANULE, MemberState};
 use protocol::hash::Token;
 use protocol::id::EngineId;
 use protocol::prompt::StreamItem;
-use protocol::state::{Record, RecordId};
+use protocol::state::{Record, RecordId, StateError};
 use protocol::time::Span;
 use protocol::wire::state::StateFrame;
 use router::admission;
@@ -64,11 +64,15 @@ pub enum Plant {
     ReviveRecord,
     /// A byte of a replicated record is changed before it is told.
     WrongRecord,
+    /// A node that is to delete a record says that there is none.
+    DenyRecord,
+    /// A node whose peers are silent says that there is no such record.
+    GuessAbsent,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 23] = [
         Self::SlotTwice,
         Self::OldGeneration,
         Self::NeverRelease,
@@ -90,6 +94,8 @@ impl Plant {
         Self::AckRecord,
         Self::ReviveRecord,
         Self::WrongRecord,
+        Self::DenyRecord,
+        Self::GuessAbsent,
     ];
 
     /// The checkers of which one must find it.
@@ -111,6 +117,7 @@ impl Plant {
             Self::Starve => &["queue"],
             Self::Deaf => &["liveness", "index", "records"],
             Self::AckRecord | Self::ReviveRecord | Self::WrongRecord => &["records"],
+            Self::DenyRecord | Self::GuessAbsent => &["records"],
         }
     }
 
@@ -143,7 +150,14 @@ impl Plant {
                 scenario.cluster.speedup = 1.0;
                 scenario.workload.sessions = 12;
             }
-            Self::AckRecord | Self::ReviveRecord | Self::WrongRecord => {
+            Self::AckRecord
+            | Self::ReviveRecord
+            | Self::WrongRecord
+            | Self::DenyRecord
+            | Self::GuessAbsent => {
+                if self == Self::GuessAbsent {
+                    scenario.faults.crashes_per_minute = 20.0;
+                }
                 scenario.workload.sessions = 1;
                 scenario.workload.clerks = 6;
             }
@@ -387,8 +401,22 @@ impl World {
         }
     }
 
+    /// What a node answers at once, instead of taking in what it is told.
+    pub(crate) fn plant_state_answer(&mut self, input: &state::In) -> Option<state::Out> {
+        let state::In::Delete { call, .. } = input else { return None };
+        let denies = self.planted.strikes(Plant::DenyRecord, 2, u64::MAX);
+        let answer = state::Answer::Deleted(Ok(state::Deleted::Absent));
+        denies.then_some(state::Out::Answer { call: *call, answer })
+    }
+
     pub(crate) fn plant_state_out(&mut self, effect: state::Out) -> state::Out {
         let mut effect = effect;
+        if let state::Out::Answer { answer: state::Answer::Got(got), .. } = &mut effect
+            && *got == Err(StateError::Unavailable)
+            && self.planted.strikes(Plant::GuessAbsent, 1, u64::MAX)
+        {
+            *got = Ok(state::Found { value: None, confirmed: false });
+        }
         if let state::Out::Answer { answer: state::Answer::Got(Ok(found)), .. } = &mut effect
             && let Some(byte) = found.value.as_mut().and_then(|value| value.first_mut())
             && self.planted.strikes(Plant::WrongRecord, 10, 1)

@@ -58,10 +58,11 @@ impl World {
                 let written = In::Written { write, durable: !fails };
                 self.mail(h, Mail::State(Box::new(written)));
             }
-            DiskOp::Erase(id) => {
-                if let Some(host) = self.hosts.get_mut(h) {
+            DiskOp::Erase { write, id } => {
+                if let Some(host) = self.hosts.get_mut(h).filter(|_| !fails) {
                     host.records.0.remove(&id);
                 }
+                self.mail(h, Mail::State(Box::new(In::Written { write, durable: !fails })));
             }
         }
     }

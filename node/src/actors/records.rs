@@ -32,13 +32,24 @@ fn key(id: &RecordId) -> Vec<u8> {
     [&[id.kind.number()][..], &id.key.place, &id.key.name].concat()
 }
 
-/// The replicated records of this node whose time is not over. What is damaged is left out: other
-/// owners have it.
+/// A record as it is written, under its name. None when it cannot be: nothing may then be written
+/// and called durable.
+fn stored(at: UnixTime, record: Record) -> Option<(Vec<u8>, Vec<u8>)> {
+    let name = key(&record.id);
+    let encoded = protocol::wire::encode(&Stored { at, record });
+    encoded
+        .inspect_err(|error| tracing::error!(%error, "a record cannot be stored"))
+        .ok()
+        .map(|value| (name, value))
+}
+
+/// The replicated records of this node whose time is not over. What is over or damaged leaves the
+/// disk: other owners have what is damaged.
 ///
 /// # Errors
 /// A failing disk.
 pub(crate) fn load(records: &Records, now: UnixTime) -> Result<Vec<Record>, RecordsError> {
-    let mut found = Vec::new();
+    let (mut found, mut useless) = (Vec::new(), Vec::new());
     for name in records.keys(KIND)? {
         let stored = match records.get(KIND, &name) {
             Ok(Some(bytes)) => protocol::wire::decode::<Stored>(&bytes).ok(),
@@ -50,14 +61,19 @@ pub(crate) fn load(records: &Records, now: UnixTime) -> Result<Vec<Record>, Reco
             stored.filter(|stored| key(&stored.record.id) == name)
         else {
             tracing::warn!("a replicated record is damaged on disk; other owners have it");
+            useless.push((name, None));
             continue;
         };
         // A clock that was set back makes nothing live longer than it was to from `at`.
         let passed = Span::secs(now.0.saturating_sub(at.0));
         record.ttl = Span(record.ttl.0.saturating_sub(passed.0));
-        if record.ttl > Span::ZERO {
-            found.push(record);
+        match record.ttl {
+            Span::ZERO => useless.push((name, None)),
+            _ => found.push(record),
         }
+    }
+    if !useless.is_empty() {
+        records.apply(KIND, useless)?;
     }
     Ok(found)
 }
@@ -67,7 +83,7 @@ pub(crate) fn load(records: &Records, now: UnixTime) -> Result<Vec<Record>, Reco
 pub(crate) fn start(
     records: Arc<Records>,
     board: &Arc<Switchboard>,
-    orders: mpsc::UnboundedReceiver<DiskOp>,
+    orders: mpsc::Receiver<DiskOp>,
 ) -> Result<JoinHandle<()>, Fault> {
     let board = Arc::downgrade(board);
     let work = move || run(&records, &board, orders);
@@ -75,21 +91,25 @@ pub(crate) fn start(
     thread.map_err(|error| Fault::new(error, "the system refuses threads to this process"))
 }
 
-fn run(records: &Records, board: &Weak<Switchboard>, mut orders: mpsc::UnboundedReceiver<DiskOp>) {
+fn run(records: &Records, board: &Weak<Switchboard>, mut orders: mpsc::Receiver<DiskOp>) {
     while let Some(first) = orders.blocking_recv() {
-        let (mut changes, mut writes, mut bytes) = (Vec::new(), Vec::new(), 0);
+        let (mut changes, mut done, mut bytes) = (Vec::new(), Vec::new(), 0);
+        let mut refused = Vec::new();
         let mut next = Some(first);
         while let Some(op) = next {
             match op {
-                DiskOp::Write { write, record } => {
-                    let name = key(&record.id);
-                    let stored = Stored { at: Clock::unix(), record };
-                    let value = protocol::wire::encode(&stored).unwrap_or_default();
-                    bytes += value.len();
-                    changes.push((name, Some(value)));
-                    writes.push(write);
+                DiskOp::Write { write, record } => match stored(Clock::unix(), record) {
+                    Some((name, value)) => {
+                        bytes += value.len();
+                        changes.push((name, Some(value)));
+                        done.push(write);
+                    }
+                    None => refused.push(write),
+                },
+                DiskOp::Erase { write, id } => {
+                    changes.push((key(&id), None));
+                    done.push(write);
                 }
-                DiskOp::Erase(id) => changes.push((key(&id), None)),
             }
             let full = changes.len() >= BATCH_OPS || bytes >= BATCH_BYTES;
             next = if full { None } else { orders.try_recv().ok() };
@@ -99,8 +119,8 @@ fn run(records: &Records, board: &Weak<Switchboard>, mut orders: mpsc::Unbounded
             tracing::error!(%error, "replicated records could not be written; they are tried again");
         }
         let Some(board) = board.upgrade() else { return };
-        for write in writes {
-            let durable = result.is_ok();
+        let done = done.into_iter().map(|write| (write, result.is_ok()));
+        for (write, durable) in done.chain(refused.into_iter().map(|write| (write, false))) {
             board.send(Input::State(state::In::Written { write, durable }));
         }
     }

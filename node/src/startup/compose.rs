@@ -301,7 +301,7 @@ pub(super) async fn run(
         config: home.config,
     });
     board.connect_engines(served.engines);
-    let (records, orders) = mpsc::unbounded_channel();
+    let (records, orders) = mpsc::channel(state::config::DISK_OPS_MAX);
     board.connect_records(records);
     let writer = actors::records::start(node.records.clone(), &board, orders)?;
     board.connect(Machines {

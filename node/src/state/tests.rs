@@ -83,7 +83,7 @@ async fn part(n: u8, dir: &Path) -> Part {
         clock,
     };
     let (actor, _) = Actor::spawn(None, shell, parts).await.unwrap();
-    let (sender, orders) = mpsc::unbounded_channel();
+    let (sender, orders) = mpsc::channel(state::config::DISK_OPS_MAX);
     board.connect_records(sender);
     let writer = records::start(records.clone(), &board, orders).unwrap();
     let machines =

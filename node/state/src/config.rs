@@ -25,14 +25,29 @@ pub const PUSHES_MAX: usize = 65_536;
 pub const BUMPS_MAX: u32 = 8;
 /// Bytes that a record takes beside its value, about.
 pub const RECORD_BYTES: u64 = 256;
+/// Records remembered as refused or dropped for want of room, all kinds together; what is beyond is
+/// pushed, and refused, again.
+pub const REFUSED_MAX: usize = 65_536;
+/// Operations that the disk has not answered; more wait here.
+pub const DISK_OPS_MAX: usize = 4096;
+/// Bytes of values in them, and one record more; a record waits in the table as it is.
+pub const DISK_BYTES_MAX: u64 = 32 << 20;
+/// Records that are to be erased while the disk is busy or fails; what is beyond stays on it until
+/// the next start.
+pub const ERASES_MAX: usize = 65_536;
+/// Owners remembered, by place.
+pub const PLACES_MAX: usize = 131_072;
 
 /// Room for the records of one kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limit {
-    /// Records, deleted ones too.
+    /// Records, without deletions.
     pub records: u64,
-    /// Bytes: values and [`RECORD_BYTES`] each.
+    /// Their bytes: values and [`RECORD_BYTES`] each.
     pub bytes: u64,
+    /// Deletions, of [`RECORD_BYTES`] each. Their room is their own: however much is deleted, what
+    /// lives keeps its room.
+    pub deletions: u64,
 }
 
 /// Identity, limits and timing of one node.
@@ -42,11 +57,13 @@ pub struct Config {
     pub node: NodeId,
     /// This life; its nonce begins the numbers of operations and writes.
     pub incarnation: Incarnation,
-    /// For each kind alone (100,000 records, 256 MiB).
+    /// For each kind alone (100,000 records, 256 MiB, 50,000 deletions).
     pub limit: Limit,
-    /// Longest time of a write or a read (2 s).
+    /// Longest time of a call (2 s). One that must look before it writes looks for half of what is
+    /// left of it at most.
     pub within: Span,
-    /// When a write that is not safe yet is kept here too, owner or not (1 s).
+    /// When a write that is not safe yet is kept here too, owner or not (1 s, and no later than half
+    /// of its time).
     pub fallback_after: Span,
     /// First pause before an owner is asked again; doubles (300 ms).
     pub retry_after: Span,
@@ -75,7 +92,7 @@ impl Config {
         Self {
             node,
             incarnation,
-            limit: Limit { records: 100_000, bytes: 256 << 20 },
+            limit: Limit { records: 100_000, bytes: 256 << 20, deletions: 50_000 },
             within: Span::secs(2),
             fallback_after: Span::secs(1),
             retry_after: Span::millis(300),

@@ -45,7 +45,7 @@ pub struct Counters {
     pub evicted: u64,
     /// Records refused for want of room.
     pub refused: u64,
-    /// Writes that the disk did not take.
+    /// Writes and erasures that the disk did not take.
     pub disk_failed: u64,
     /// Frames from nodes that are no members.
     pub strangers: u64,
@@ -75,9 +75,9 @@ pub struct Stats {
     pub bytes: u64,
     /// The same by kind, in the order of [`RecordKind::ALL`].
     pub kinds: [Held; RecordKind::ALL.len()],
-    /// Reads and writes under way.
+    /// Calls under way, or waiting for their turn.
     pub ops: u64,
-    /// Writes that the disk has not answered.
+    /// Writes and erasures that the disk has not taken.
     pub unwritten: u64,
     /// Records that wait to be pushed.
     pub pushes: u64,

@@ -46,21 +46,23 @@ pub enum In {
     Known(NodeId),
     /// A member changed state, as gossip sees it.
     Member(Box<MemberView>),
-    /// Answer to [`DiskOp::Write`].
+    /// Answer to a [`DiskOp`].
     Written {
-        /// Which write.
+        /// Which operation.
         write: u64,
-        /// It is on disk and will be after a crash.
+        /// It is done, and will be after a crash.
         durable: bool,
     },
     /// This node goes down in order: hand everything over, answer [`Out::HandedOver`].
     Leave,
 }
 
-/// For the node's durable records; performed in order.
+/// For the node's durable records; performed in order, each answered by [`In::Written`]. No more
+/// than [`DISK_OPS_MAX`](crate::config::DISK_OPS_MAX) operations and
+/// [`DISK_BYTES_MAX`](crate::config::DISK_BYTES_MAX) wait for an answer, and one record more.
 #[derive(Clone, PartialEq, Debug)]
 pub enum DiskOp {
-    /// Keep this record instead of an earlier one of that name; answered by [`In::Written`].
+    /// Keep this record instead of an earlier one of that name.
     Write {
         /// Told back.
         write: u64,
@@ -68,7 +70,12 @@ pub enum DiskOp {
         record: Record,
     },
     /// Keep it no longer.
-    Erase(RecordId),
+    Erase {
+        /// Told back.
+        write: u64,
+        /// Which.
+        id: RecordId,
+    },
 }
 
 /// What a read found.

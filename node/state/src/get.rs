@@ -1,6 +1,6 @@
 //! Reads that came in at this node, and the first half of deletions.
 
-use crate::config::{NEAR, SAFE, WIDE};
+use crate::config::{NEAR, OWNERS, SAFE, WIDE};
 use crate::door::{Answer, Deleted, Found, Out};
 use crate::machine::State;
 use crate::put::Caller;
@@ -41,6 +41,8 @@ pub(crate) struct Read {
     retry_at: Time,
     pause: Span,
     until: Time,
+    /// When the call must have an answer, with the write that follows.
+    call_until: Time,
 }
 
 impl Read {
@@ -59,6 +61,17 @@ impl Read {
             version_only || self.best.as_ref().is_some_and(|best| best.version == newest.version)
         })
     }
+
+    /// Whether what was heard is enough while those are silent who may know of something newer. A
+    /// copy may be told then, as unconfirmed; that there is nothing must be known.
+    fn is_enough_unconfirmed(&self) -> bool {
+        match self.purpose {
+            Purpose::Put { .. } => true,
+            Purpose::Get(_) | Purpose::Delete(_) => {
+                self.newest().is_some_and(|newest| !newest.deleted)
+            }
+        }
+    }
 }
 
 impl State {
@@ -67,9 +80,13 @@ impl State {
         now: Time,
         purpose: Purpose,
         id: RecordId,
+        until: Time,
         out: &mut Vec<Out>,
     ) {
         let op = self.number();
+        // Who looks before it writes leaves time for that.
+        let writes = !matches!(purpose, Purpose::Get(_));
+        let patience = Span(until.since(now).0 / if writes { 2 } else { 1 });
         let own = self.table.get(now, &id);
         let (newest, best) = (own.map(|own| own.newest()), own.map(|own| own.record(now, id)));
         let read = Read {
@@ -82,7 +99,8 @@ impl State {
             hurry_at: (!self.is_settled(now)).then_some(now + self.config.hurry_after),
             retry_at: now + self.config.retry_after,
             pause: self.config.retry_after,
-            until: now + self.config.within,
+            until: now + patience,
+            call_until: until,
         };
         self.reads.insert(op, read);
         self.go_on_reading(now, op, out);
@@ -119,7 +137,13 @@ impl State {
         }
         let Some(read) = self.reads.get(&op) else { return };
         let newest = read.newest();
-        if newest.is_some() && self.is_settled(now) {
+        // What was deleted may have been written again by those that were nearest before they died.
+        let heard_of_it = newest.is_some_and(|newest| newest.deleted) && {
+            let near = self.view.nearest(&place, OWNERS);
+            let heard = near.iter().filter(|node| read.answers.contains_key(*node)).count();
+            heard >= SAFE.min(near.len())
+        };
+        if self.is_settled(now) && newest.is_some_and(|newest| !newest.deleted || heard_of_it) {
             return self.answer_newest(now, op, true, out);
         }
         // Owners of before may have it or know better, or one that was cut off.
@@ -131,10 +155,13 @@ impl State {
             let missing = near.iter().filter(|node| !read.answers.contains_key(*node)).count();
             // With all that live and all but one of those that may, no safe write is overlooked, even
             // if the disk of one of its owners was lost.
+            let is_copy = newest.is_some_and(|newest| !newest.deleted);
             return match newest {
-                Some(_) => self.answer_newest(now, op, missing <= 1, out),
+                Some(_) if is_copy || missing <= 1 => {
+                    self.answer_newest(now, op, missing <= 1, out);
+                }
                 None if missing <= 1 => self.end_read(now, op, true, out),
-                None => self.without_the_silent(now, op, out),
+                _ => self.without_the_silent(now, op, out),
             };
         }
         for node in silent {
@@ -148,13 +175,12 @@ impl State {
     /// Two owners have answered, and others might know more: they are waited for only so long.
     fn without_the_silent(&mut self, now: Time, op: u64, out: &mut Vec<Out>) {
         let Some(read) = self.reads.get(&op) else { return };
-        if read.is_patient {
+        if read.is_patient || !read.is_enough_unconfirmed() {
             return;
         }
-        if read.newest().is_some() {
-            self.answer_newest(now, op, false, out);
-        } else if matches!(read.purpose, Purpose::Put { .. }) {
-            self.end_read(now, op, false, out);
+        match read.newest() {
+            Some(_) => self.answer_newest(now, op, false, out),
+            None => self.end_read(now, op, false, out),
         }
     }
 
@@ -226,16 +252,17 @@ impl State {
                 let counter = newest_seen.map_or(0, |newest| newest.version.counter);
                 let version = self.version_above(counter);
                 let record = Record { id: read.id, version, deleted: false, ttl, value };
-                self.begin_write(now, Caller::Put(call), record, out);
+                self.begin_write(now, Caller::Put(call), record, read.call_until, out);
             }
             Purpose::Delete(call) => match newest {
                 None => {
                     let answer = Answer::Deleted(Ok(Deleted::Absent));
                     out.push(Out::Answer { call, answer });
+                    self.turns.end(read.id);
                 }
                 Some(newest) => {
                     let record = self.deletion(read.id, newest.version.counter);
-                    self.begin_write(now, Caller::Delete(call), record, out);
+                    self.begin_write(now, Caller::Delete(call), record, read.call_until, out);
                 }
             },
         }
@@ -247,7 +274,8 @@ impl State {
         if read.newest().is_none_or(|newest| newest.version != best.version) {
             return;
         }
-        for owner in self.view.owners(&read.id.key.place) {
+        let owners = self.view.owners(&read.id.key.place);
+        for owner in owners.iter().copied() {
             let Some(held) = read.answers.get(&owner) else { continue };
             if held.is_some_and(|held| held.version >= best.version) {
                 continue;
@@ -268,7 +296,7 @@ impl State {
         for op in due {
             let Some(read) = self.reads.get_mut(&op) else { continue };
             if read.until <= now {
-                if read.has_newest() {
+                if read.has_newest() && read.is_enough_unconfirmed() {
                     self.end_read(now, op, false, out);
                 } else {
                     self.give_up_read(now, op, out);
@@ -316,6 +344,9 @@ impl State {
             Purpose::Delete(call) => (call, Answer::Deleted(Err(StateError::Unavailable))),
             Purpose::Put { call, .. } => (call, Answer::Put(Err(StateError::NotKept))),
         };
+        if !matches!(answer, Answer::Got(_)) {
+            self.turns.end(read.id);
+        }
         out.push(Out::Answer { call, answer });
     }
 }

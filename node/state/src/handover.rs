@@ -3,28 +3,21 @@
 use crate::config::LIST_MAX;
 use crate::door::Out;
 use crate::machine::State;
-use crate::table::bucket_ends;
+use crate::shared::durable;
+use crate::table::{Entry, bucket_ends};
+use crate::view::Owners;
 use protocol::id::NodeId;
-use protocol::state::{RecordId, Version};
 use protocol::time::{Span, Time};
 use protocol::wire::state::{Holding, StateFrame};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// Between two comparisons while this node leaves.
 const LEAVE_EVERY: Span = Span::millis(100);
 
-/// Which owners have what this node hands over.
-#[derive(Debug, Default)]
-pub(crate) struct Handover {
-    has: BTreeMap<RecordId, (Version, BTreeSet<NodeId>)>,
-    told: bool,
-}
-
-impl Handover {
-    /// Owners have changed.
-    pub(crate) fn clear(&mut self) {
-        self.has.clear();
-    }
+/// Whether all owners that are there, as of a state of the members, have said that they have it.
+fn all_have(entry: &Entry, of: u64, owners: &Owners) -> bool {
+    let (had_of, had_by) = &entry.had_by;
+    *had_of == of && !owners.is_empty() && owners.iter().all(|owner| had_by.contains(owner))
 }
 
 impl State {
@@ -32,40 +25,29 @@ impl State {
     pub(crate) fn leave(&mut self, now: Time) {
         self.view.leave();
         self.sync.begin(now);
-        self.handover.clear();
     }
 
     pub(crate) fn comparison_pause(&self) -> Span {
         if self.view.is_leaving() { LEAVE_EVERY } else { self.config.sync_every }
     }
 
-    fn all_have(&self, id: &RecordId, version: Version, owners: &[NodeId]) -> bool {
-        let has = self.handover.has.get(id).filter(|(of, _)| *of >= version);
-        !owners.is_empty()
-            && has.is_some_and(|(_, nodes)| owners.iter().all(|owner| nodes.contains(owner)))
-    }
-
     /// Offers what this node does not own to those who do, and drops what they have had for a while.
     pub(crate) fn hand_over_bucket(&mut self, now: Time, bucket: u8, out: &mut Vec<Out>) {
-        let (first, last) = bucket_ends(bucket);
-        let mut owners = (None, Vec::new());
+        let of = self.view.changes();
+        let drops = !self.view.is_leaving();
         let mut offers: BTreeMap<NodeId, Vec<Holding>> = BTreeMap::new();
         let mut gone = Vec::new();
-        for (id, entry) in self.table.range(now, first, last) {
-            let place = id.key.place;
-            if owners.0 != Some(place) {
-                owners = (Some(place), self.view.owners(&place));
-            }
-            if owners.1.contains(&self.config.node) || !entry.is_durable() {
+        for (id, entry, owners) in durable(&self.table, &mut self.view, now, bucket_ends(bucket)) {
+            if owners.contains(&self.config.node) {
                 continue;
             }
-            if self.all_have(id, entry.version, &owners.1) {
-                if now.since(entry.since) >= self.config.drop_after && !self.view.is_leaving() {
+            if all_have(entry, of, &owners) {
+                if drops && now.since(entry.since) >= self.config.drop_after {
                     gone.push(*id);
                 }
                 continue;
             }
-            for owner in &owners.1 {
+            for owner in owners.iter() {
                 let offer = offers.entry(*owner).or_default();
                 if offer.len() < LIST_MAX {
                     offer.push(Holding { id: *id, version: entry.version });
@@ -77,8 +59,7 @@ impl State {
         }
         for id in gone {
             self.counters.handed_over += 1;
-            self.handover.has.remove(&id);
-            self.drop_copy(id, out);
+            self.drop_copy(now, id, out);
         }
     }
 
@@ -115,34 +96,39 @@ impl State {
             self.counters.improper += 1;
             return;
         }
+        let of = self.view.changes();
         for Holding { id, version } in held {
-            let Some(own) = self.table.get_mut(&id).map(|own| own.version) else { continue };
-            if version < own {
+            let owners = self.view.owners(&id.key.place);
+            // Of what this node owns it does not matter who else has it.
+            if owners.contains(&self.config.node) || !owners.contains(&from) {
                 continue;
             }
-            let has = self.handover.has.entry(id).or_insert((own, BTreeSet::new()));
-            if has.0 != own {
-                *has = (own, BTreeSet::new());
+            let Some(entry) = self.table.get_mut(&id).filter(|own| own.version <= version) else {
+                continue;
+            };
+            if entry.had_by.0 != of {
+                entry.had_by = (of, Vec::new());
             }
-            has.1.insert(from);
+            if !entry.had_by.1.contains(&from) {
+                entry.had_by.1.push(from);
+            }
         }
     }
 
     /// Tells once that nothing here is without other owners.
     pub(crate) fn maybe_handed_over(&mut self, now: Time, out: &mut Vec<Out>) {
-        if !self.view.is_leaving() || self.handover.told {
+        if !self.view.is_leaving() || self.handed_over {
             return;
         }
         let (first, last) = (bucket_ends(0).0, bucket_ends(255).1);
-        let alone = self.view.known() == 0;
-        let done = alone
-            || self.table.range(now, first, last).all(|(id, entry)| {
-                let owners = self.view.owners(&id.key.place);
-                !entry.is_durable() || self.all_have(id, entry.version, &owners)
-            });
-        if done {
-            self.handover.told = true;
+        let (alone, of) = (self.view.known() == 0, self.view.changes());
+        let mut held = durable(&self.table, &mut self.view, now, (first, last));
+        if alone || held.all(|(_, entry, owners)| all_have(entry, of, &owners)) {
+            self.handed_over = true;
             out.push(Out::HandedOver);
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

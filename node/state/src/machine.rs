@@ -2,19 +2,21 @@
 
 use crate::config::{Config, OPS_MAX};
 use crate::counters::{Counters, Stats};
+use crate::disk::Disk;
 use crate::door::{Answer, In, Out};
 use crate::get::{Purpose, Read};
-use crate::handover::Handover;
-use crate::put::{Caller, Write};
+use crate::put::Write;
+use crate::shared::Sums;
 use crate::sync::Comparing;
 use crate::table::Table;
+use crate::turns::{Call, Turns, Wish};
 use crate::view::{News, View};
 use protocol::id::NodeId;
 use protocol::machine::Machine;
 use protocol::state::{DELETED_TTL, Record, RecordId, StateError, TTL_MAX, VALUE_MAX};
 use protocol::time::{Span, Time};
 use protocol::wire::state::StateFrame;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// Between two tries of what the disk did not take, and two looks for what has expired.
 const SWEEP_EVERY: Span = Span::secs(1);
@@ -26,14 +28,14 @@ pub struct State {
     pub(crate) counters: Counters,
     pub(crate) view: View,
     pub(crate) table: Table,
-    /// The disk's writes under way.
-    pub(crate) writing: BTreeMap<u64, RecordId>,
-    /// What the disk did not take.
-    pub(crate) unwritten: BTreeSet<RecordId>,
+    pub(crate) disk: Disk,
+    pub(crate) turns: Turns,
     pub(crate) writes: BTreeMap<u64, Write>,
     pub(crate) reads: BTreeMap<u64, Read>,
     pub(crate) sync: Comparing,
-    pub(crate) handover: Handover,
+    pub(crate) sums: Sums,
+    /// It was told that other owners have all.
+    pub(crate) handed_over: bool,
     /// Until then earlier owners may know more than those of now.
     unsettled_until: Time,
     sweep_at: Time,
@@ -47,22 +49,29 @@ impl State {
             counters: Counters::default(),
             view: View::new(config.node),
             table: Table::new(config.limit),
-            writing: BTreeMap::new(),
-            unwritten: BTreeSet::new(),
+            disk: Disk::default(),
+            turns: Turns::default(),
             writes: BTreeMap::new(),
             reads: BTreeMap::new(),
             sync: Comparing::new(now),
-            handover: Handover::default(),
+            sums: Sums::default(),
+            handed_over: false,
             unsettled_until: now + config.settle_after,
             sweep_at: now + SWEEP_EVERY,
             last: config.incarnation.nonce,
             config,
         };
         let mut evicted = Vec::new();
-        for record in records.into_iter().filter(Self::is_proper) {
-            let _newest_counts = new.table.take(now, record, None, &mut evicted);
+        for record in records {
+            let (id, is_proper) = (record.id, Self::is_proper(&record));
+            if !is_proper || !new.table.restore(now, record, &mut evicted) {
+                evicted.push(id);
+            }
         }
         new.counters.evicted = evicted.len() as u64;
+        for id in evicted {
+            new.disk.later(id, false);
+        }
         new
     }
 
@@ -74,8 +83,8 @@ impl State {
     /// What is held and under way now.
     pub fn stats(&self) -> Stats {
         let mut stats = Stats {
-            ops: (self.writes.len() + self.reads.len()) as u64,
-            unwritten: (self.writing.len() + self.unwritten.len()) as u64,
+            ops: self.ops() as u64,
+            unwritten: self.disk.unwritten(),
             pushes: self.sync.pushes() as u64,
             ..Stats::default()
         };
@@ -89,8 +98,12 @@ impl State {
         self.last
     }
 
+    fn ops(&self) -> usize {
+        self.writes.len() + self.reads.len() + self.turns.waiting()
+    }
+
     fn has_room(&self) -> bool {
-        self.writes.len() + self.reads.len() < OPS_MAX
+        self.ops() < OPS_MAX
     }
 
     fn take(&mut self, now: Time, input: In, out: &mut Vec<Out>) {
@@ -105,14 +118,9 @@ impl State {
                 if let Some(error) = refused {
                     return out.push(Out::Answer { call, answer: Answer::Put(Err(error)) });
                 }
-                let ttl = ttl.min(TTL_MAX).max(Span(1));
-                if !self.is_settled(now) {
-                    return self.begin_read(now, Purpose::Put { call, value, ttl }, id, out);
-                }
-                let counter = self.table.get(now, &id).map_or(0, |held| held.version.counter);
-                let version = self.version_above(counter);
-                let record = Record { id, version, deleted: false, ttl, value };
-                self.begin_write(now, Caller::Put(call), record, out);
+                let wish = Wish::Put { value, ttl: ttl.min(TTL_MAX).max(Span(1)) };
+                let until = now + self.config.within;
+                self.take_turn(now, Call { number: call, id, wish, until }, out);
             }
             In::Get { call, id } => {
                 self.counters.gets += 1;
@@ -120,7 +128,8 @@ impl State {
                     let answer = Answer::Got(Err(StateError::Busy));
                     return out.push(Out::Answer { call, answer });
                 }
-                self.begin_read(now, Purpose::Get(call), id, out);
+                let until = now + self.config.within;
+                self.begin_read(now, Purpose::Get(call), id, until, out);
             }
             In::Delete { call, id } => {
                 self.counters.puts += 1;
@@ -129,7 +138,8 @@ impl State {
                     let answer = Answer::Deleted(Err(StateError::Busy));
                     return out.push(Out::Answer { call, answer });
                 }
-                self.begin_read(now, Purpose::Delete(call), id, out);
+                let (wish, until) = (Wish::Delete, now + self.config.within);
+                self.take_turn(now, Call { number: call, id, wish, until }, out);
             }
             In::Frame { from, frame } => self.frame(now, from, frame, out),
             In::Known(node) => self.view.introduce(now, node),
@@ -139,7 +149,6 @@ impl State {
                     self.sync.begin(now);
                 }
                 if news == News::Owners {
-                    self.handover.clear();
                     self.unsettled_until = now + self.config.settle_after;
                 }
             }
@@ -187,7 +196,7 @@ impl State {
     fn next(&self) -> Time {
         let writes = self.writes.values().map(|write| write.due());
         let reads = self.reads.values().map(|read| read.due());
-        let ops = writes.chain(reads).min().unwrap_or(self.sweep_at);
+        let ops = writes.chain(reads).chain(self.turns.due()).min().unwrap_or(self.sweep_at);
         ops.min(self.sweep_at).min(self.sync.due())
     }
 }
@@ -198,11 +207,14 @@ impl Machine for State {
 
     fn handle(&mut self, now: Time, input: In, outbox: &mut Vec<Out>) {
         self.take(now, input, outbox);
+        self.next_turns(now, outbox);
     }
 
     fn tick(&mut self, now: Time, outbox: &mut Vec<Out>) {
         self.tick_writes(now, outbox);
         self.tick_reads(now, outbox);
+        self.tick_turns(now, outbox);
+        self.next_turns(now, outbox);
         if self.sweep_at <= now {
             self.sweep_at = now + SWEEP_EVERY;
             self.expire(now, outbox);

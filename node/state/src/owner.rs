@@ -40,7 +40,7 @@ impl State {
             Copy::Older(version) => {
                 out.push(Out::Send { to: from, frame: StateFrame::Newer { op, version } });
             }
-            Copy::NoRoom => out.push(refuse),
+            Copy::NoRoom(_) => out.push(refuse),
             Copy::Writing => {}
         }
     }

@@ -55,9 +55,11 @@ impl State {
         now: Time,
         caller: Caller,
         record: Record,
+        until: Time,
         out: &mut Vec<Out>,
     ) {
         let op = self.number();
+        let half = Span(until.since(now).0 / 2);
         let write = Write {
             caller,
             record,
@@ -69,8 +71,8 @@ impl State {
             begun: now,
             retry_at: now + self.config.retry_after,
             pause: self.config.retry_after,
-            until: now + self.config.within,
-            fallback_at: Some(now + self.config.fallback_after),
+            until,
+            fallback_at: Some(now + self.config.fallback_after.min(half)),
         };
         self.writes.insert(op, write);
         self.ask_owners(now, op, out);
@@ -80,7 +82,7 @@ impl State {
     fn ask_owners(&mut self, now: Time, op: u64, out: &mut Vec<Out>) {
         let Some(write) = self.writes.get(&op) else { return };
         let owners = self.view.owners(&write.record.id.key.place);
-        for owner in owners {
+        for owner in owners.iter().copied() {
             let Some(write) = self.writes.get_mut(&op) else { return };
             if write.acks.contains(&owner) || write.refused.contains(&owner) {
                 continue;
@@ -108,7 +110,7 @@ impl State {
         match self.keep(now, record, Some(Waiter::Own(op)), out) {
             Copy::Durable => self.put_kept(now, me, op, out),
             Copy::Older(version) => self.put_newer(now, me, op, version, out),
-            Copy::NoRoom => self.put_refused(me, op),
+            Copy::NoRoom(_) => self.put_refused(me, op),
             Copy::Writing => {}
         }
     }
@@ -174,6 +176,7 @@ impl State {
             Caller::Delete(call) => (call, Answer::Deleted(result.map(Deleted::Gone))),
         };
         out.push(Out::Answer { call, answer });
+        self.turns.end(write.record.id);
     }
 
     pub(crate) fn tick_writes(&mut self, now: Time, out: &mut Vec<Out>) {

@@ -26,6 +26,8 @@ pub(crate) struct Comparing {
     again: bool,
     queue: BTreeMap<NodeId, BTreeSet<RecordId>>,
     queued: usize,
+    /// Who was pushed to last.
+    last: Option<NodeId>,
     push_at: Option<Time>,
     /// Bytes that may be pushed, and as of when; below zero after a record that was larger.
     budget: i64,
@@ -40,6 +42,7 @@ impl Comparing {
             again: false,
             queue: BTreeMap::new(),
             queued: 0,
+            last: None,
             push_at: None,
             budget: 0,
             budget_at: now,
@@ -68,6 +71,21 @@ impl Comparing {
             self.queued += 1;
             self.push_at.get_or_insert(now);
         }
+    }
+
+    /// Peers for whom something waits, those after the last one first: what may be pushed at a time
+    /// is often not enough for all. What waited for one that is not there is forgotten; it compares
+    /// when it comes back.
+    fn in_turn(&mut self, lives: impl Fn(&NodeId) -> bool) -> Vec<NodeId> {
+        self.queue.retain(|peer, ids| {
+            let stays = lives(peer);
+            self.queued -= if stays { 0 } else { ids.len() };
+            stays
+        });
+        let mut peers: Vec<NodeId> = self.queue.keys().copied().collect();
+        let after = peers.partition_point(|peer| Some(*peer) <= self.last);
+        peers.rotate_left(after);
+        peers
     }
 
     fn pop(&mut self, to: NodeId) -> Option<RecordId> {
@@ -103,14 +121,17 @@ impl State {
     /// Compares some buckets.
     fn step(&mut self, now: Time, out: &mut Vec<Out>) {
         let mut summaries: BTreeMap<NodeId, Vec<Summary>> = BTreeMap::new();
+        if self.sync.bucket == 0 {
+            self.table.reconsider(now);
+        }
         let mut next = Some(self.sync.bucket);
         for _ in 0..self.config.step_buckets.max(1) {
             let Some(bucket) = next.and_then(|from| self.table.next_bucket(from)) else {
                 next = None;
                 break;
             };
-            for (peer, summary) in self.summaries(now, bucket, None) {
-                summaries.entry(peer).or_default().push(summary);
+            for (peer, summary) in self.sums(now, bucket) {
+                summaries.entry(*peer).or_default().push(*summary);
             }
             self.hand_over_bucket(now, bucket, out);
             next = bucket.checked_add(1);
@@ -130,30 +151,6 @@ impl State {
         }
     }
 
-    /// What is durable here in a bucket and shared, by peer; or with one peer only.
-    fn summaries(&self, now: Time, bucket: u8, with: Option<NodeId>) -> BTreeMap<NodeId, Summary> {
-        let mut sums: BTreeMap<NodeId, Summary> = BTreeMap::new();
-        let (first, last) = bucket_ends(bucket);
-        let mut owners = (None, Vec::new());
-        for (id, entry) in self.table.range(now, first, last) {
-            let place = id.key.place;
-            if owners.0 != Some(place) {
-                owners = (Some(place), self.view.owners(&place));
-            }
-            if !entry.is_durable() || !owners.1.contains(&self.config.node) {
-                continue;
-            }
-            for owner in owners.1.iter().filter(|owner| **owner != self.config.node) {
-                if with.is_none_or(|with| with == *owner) {
-                    let sum = sums.entry(*owner).or_insert(Summary { bucket, count: 0, digest: 0 });
-                    sum.count = sum.count.saturating_add(1);
-                    sum.digest = sum.digest.wrapping_add(entry.mix);
-                }
-            }
-        }
-        sums
-    }
-
     /// A peer says what it shares with this node, in short.
     pub(crate) fn compare(
         &mut self,
@@ -162,12 +159,14 @@ impl State {
         summaries: &[Summary],
         out: &mut Vec<Out>,
     ) {
-        if summaries.len() > 256 {
+        let in_order = summaries.is_sorted_by(|one, next| one.bucket < next.bucket);
+        if !in_order {
+            // Each bucket once: a difference is answered with all that is shared of it.
             self.counters.improper += 1;
             return;
         }
         for theirs in summaries {
-            let ours = self.summaries(now, theirs.bucket, Some(from)).remove(&from);
+            let ours = self.sums(now, theirs.bucket).get(&from).copied();
             let nothing = Summary { bucket: theirs.bucket, count: 0, digest: 0 };
             if ours.unwrap_or(nothing) == *theirs {
                 continue;
@@ -180,7 +179,7 @@ impl State {
     }
 
     /// All of a bucket that is shared with a peer, in as many parts as it takes.
-    fn ranges(&self, now: Time, with: NodeId, bucket: u8) -> Vec<Range> {
+    fn ranges(&mut self, now: Time, with: NodeId, bucket: u8) -> Vec<Range> {
         let held = self.shared(now, with, bucket_ends(bucket));
         let mut parts: Vec<Vec<Holding>> = held.chunks(LIST_MAX).map(<[Holding]>::to_vec).collect();
         if parts.is_empty() {
@@ -194,23 +193,6 @@ impl State {
             range
         };
         parts.into_iter().enumerate().map(part).collect()
-    }
-
-    /// What is durable here and shared with a peer, from one id to another.
-    fn shared(&self, now: Time, with: NodeId, ends: (RecordId, RecordId)) -> Vec<Holding> {
-        let mut owners = (None, Vec::new());
-        let mut held = Vec::new();
-        for (id, entry) in self.table.range(now, ends.0, ends.1) {
-            let place = id.key.place;
-            if owners.0 != Some(place) {
-                owners = (Some(place), self.view.owners(&place));
-            }
-            let is_shared = [with, self.config.node].iter().all(|node| owners.1.contains(node));
-            if entry.is_durable() && is_shared {
-                held.push(Holding { id: *id, version: entry.version });
-            }
-        }
-        held
     }
 
     /// A peer lists what it holds of a range.
@@ -251,7 +233,9 @@ impl State {
     pub(crate) fn lacking(&self, now: Time, held: &[Holding]) -> Vec<RecordId> {
         let lacks = |holding: &&Holding| {
             let own = self.table.get(now, &holding.id);
+            let refused = self.table.refused.version(&holding.id);
             own.is_none_or(|own| own.version < holding.version)
+                && refused.is_none_or(|refused| refused < holding.version)
         };
         held.iter().filter(lacks).map(|holding| holding.id).collect()
     }
@@ -272,8 +256,7 @@ impl State {
     /// Pushes what the budget allows, in turn.
     fn push_some(&mut self, now: Time, out: &mut Vec<Out>) {
         self.sync.refill(now, self.config.push_bytes_s);
-        let peers: Vec<NodeId> = self.sync.queue.keys().copied().collect();
-        for to in peers {
+        for to in self.sync.in_turn(|peer| self.view.lives(peer)) {
             let mut records: Vec<Record> = Vec::new();
             let mut bytes = 0;
             while self.sync.budget > 0 && bytes < PUSH_BYTES && records.len() < LIST_MAX {
@@ -289,6 +272,7 @@ impl State {
                 records.push(entry.record(now, id));
             }
             if !records.is_empty() {
+                self.sync.last = Some(to);
                 self.counters.pushed += records.len() as u64;
                 self.counters.pushed_bytes += bytes as u64;
                 out.push(Out::Send { to, frame: StateFrame::Push(records) });
@@ -314,7 +298,7 @@ impl State {
                 self.counters.improper += 1;
                 continue;
             }
-            let (id, version) = (record.id, record.version);
+            let (id, version, bytes) = (record.id, record.version, record.value.len() as u64);
             match self.keep(now, record, Some(Waiter::Push(from)), out) {
                 Copy::Writing => self.counters.taken += 1,
                 Copy::Durable => {
@@ -323,7 +307,8 @@ impl State {
                 }
                 // What the peer pushed is old: it gets what is newer.
                 Copy::Older(_) => self.sync.enqueue(now, from, id),
-                Copy::NoRoom => {}
+                // It counts as held from now on, or the peer would go on pushing it.
+                Copy::NoRoom(place) => self.table.refuse(place, version, bytes),
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use crate::config::{Limit, RECORD_BYTES};
 use crate::counters::{Held, Stats};
+use crate::refused::{Place, Refusal, Refused};
 use protocol::id::NodeId;
 use protocol::state::{DELETED_TTL, Record, RecordId, RecordKey, RecordKind, TTL_MAX, Version};
 use protocol::time::Time;
@@ -22,6 +23,17 @@ pub(crate) enum Waiter {
     Push(NodeId),
 }
 
+/// How far a record has come on its way to the disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum OnDisk {
+    /// The disk has not been told.
+    Not,
+    /// It has been told, under this number.
+    Writing(u64),
+    /// It has it.
+    Durable,
+}
+
 /// A record as it is held.
 #[derive(Debug)]
 pub(crate) struct Entry {
@@ -31,11 +43,12 @@ pub(crate) struct Entry {
     pub(crate) expires: Time,
     /// Since when this write is here.
     pub(crate) since: Time,
-    /// Number of the disk's write while it is not durable.
-    pub(crate) writing: Option<u64>,
+    pub(crate) disk: OnDisk,
     pub(crate) waiters: Vec<Waiter>,
     /// [`protocol::state::mix`] of it.
     pub(crate) mix: u128,
+    /// Owners that have it, where this node is none; as of that state of the members.
+    pub(crate) had_by: (u64, Vec<NodeId>),
 }
 
 impl Entry {
@@ -51,7 +64,11 @@ impl Entry {
     }
 
     pub(crate) fn is_durable(&self) -> bool {
-        self.writing.is_none()
+        self.disk == OnDisk::Durable
+    }
+
+    fn place(&self, id: RecordId) -> Place {
+        (id.kind, self.deleted, self.expires, id)
     }
 }
 
@@ -64,8 +81,8 @@ pub(crate) enum Taken {
     Same,
     /// A later write is here.
     Older(Version),
-    /// It would have to go first.
-    NoRoom,
+    /// It would have to go first; it would have stood there.
+    NoRoom(Place),
 }
 
 /// See the module's text.
@@ -74,9 +91,11 @@ pub(crate) struct Table {
     limit: Limit,
     entries: BTreeMap<RecordId, Entry>,
     ends: BTreeSet<(Time, RecordId)>,
-    /// Deletions come after all others of their kind.
-    goes_first: BTreeSet<(RecordKind, bool, Time, RecordId)>,
+    goes_first: BTreeSet<Place>,
     used: BTreeMap<RecordKind, Held>,
+    pub(crate) refused: Refused,
+    /// Buckets in which something changed since it was last asked.
+    changed: BTreeSet<u8>,
 }
 
 /// The first id of a bucket, and the last.
@@ -99,6 +118,8 @@ impl Table {
             ends: BTreeSet::new(),
             goes_first: BTreeSet::new(),
             used: BTreeMap::new(),
+            refused: Refused::default(),
+            changed: BTreeSet::new(),
         }
     }
 
@@ -106,19 +127,26 @@ impl Table {
         self.entries.get(id).filter(|entry| entry.expires > now)
     }
 
+    /// Of a record, also of one whose time is over and that is still here.
     pub(crate) fn get_mut(&mut self, id: &RecordId) -> Option<&mut Entry> {
+        self.changed.insert(id.key.place[0]);
         self.entries.get_mut(id)
+    }
+
+    /// Whether something changed in a bucket since this was asked last.
+    pub(crate) fn has_changed(&mut self, bucket: u8) -> bool {
+        self.changed.remove(&bucket)
     }
 
     /// The records after one and up to another, in order.
     pub(crate) fn range(
         &self,
         now: Time,
-        from: RecordId,
-        upto: RecordId,
+        first: RecordId,
+        last: RecordId,
     ) -> impl Iterator<Item = (&RecordId, &Entry)> {
         // An inverted range, which a peer may ask for, is empty.
-        let ends = (from <= upto).then_some(from..=upto);
+        let ends = (first <= last).then_some(first..=last);
         let entries = ends.into_iter().flat_map(|ends| self.entries.range(ends));
         entries.filter(move |(_, entry)| entry.expires > now)
     }
@@ -133,11 +161,73 @@ impl Table {
         self.used.entry(kind).or_default()
     }
 
-    fn is_over(&self, kind: RecordKind, more: u64) -> bool {
+    /// What must go for a newcomer of so many bytes: those that would expire before it, of its kind,
+    /// deletions for deletions. `None`: that is not enough.
+    fn victims(&self, newcomer: Place, bytes: u64) -> Option<Vec<RecordId>> {
+        let (kind, deleted, _, id) = newcomer;
         let used = self.used.get(&kind).copied().unwrap_or_default();
-        let records = used.records + used.deletions;
-        let bytes = used.bytes + records * RECORD_BYTES;
-        records + 1 > self.limit.records || bytes + more + RECORD_BYTES > self.limit.bytes
+        let before = self.entries.get(&id).filter(|before| before.deleted == deleted);
+        let (held, most) = match deleted {
+            true => (used.deletions, self.limit.deletions),
+            false => (used.records, self.limit.records),
+        };
+        let held = held + 1 - u64::from(before.is_some());
+        let mut too_many = held.saturating_sub(most);
+        let mut too_long = 0;
+        if !deleted {
+            let replaced = before.map_or(0, |before| before.value.len() as u64);
+            let all = used.bytes.saturating_sub(replaced) + bytes + held * RECORD_BYTES;
+            too_long = all.saturating_sub(self.limit.bytes);
+        }
+        let first = (kind, deleted, Time::ZERO, bucket_ends(0).0);
+        let mut going = self.goes_first.range(first..newcomer.max(first));
+        let mut victims = Vec::new();
+        while too_many > 0 || too_long > 0 {
+            let (.., goes) = going.find(|place| place.3 != id)?;
+            let freed = self.entries.get(goes).map_or(0, |entry| entry.value.len() as u64);
+            too_many = too_many.saturating_sub(1);
+            too_long = too_long.saturating_sub(freed + RECORD_BYTES);
+            victims.push(*goes);
+        }
+        Some(victims)
+    }
+
+    /// Records and bytes for which there is room without anything that must go.
+    fn room(&self, kind: RecordKind, deleted: bool) -> (u64, u64) {
+        let used = self.used.get(&kind).copied().unwrap_or_default();
+        if deleted {
+            return (self.limit.deletions.saturating_sub(used.deletions), u64::MAX);
+        }
+        let bytes = used.bytes + used.records * RECORD_BYTES;
+        (self.limit.records.saturating_sub(used.records), self.limit.bytes.saturating_sub(bytes))
+    }
+
+    /// Forgets refusals of what would find room by now.
+    pub(crate) fn reconsider(&mut self, now: Time) {
+        for id in self.refused.expired(now) {
+            self.pardon(&id);
+        }
+        for kind in RecordKind::ALL {
+            for deleted in [false, true] {
+                let room = self.room(kind, deleted);
+                for id in self.refused.fitting((kind, deleted), room) {
+                    self.pardon(&id);
+                }
+            }
+        }
+    }
+
+    fn pardon(&mut self, id: &RecordId) {
+        if self.refused.remove(id) {
+            self.changed.insert(id.key.place[0]);
+        }
+    }
+
+    /// Remembers what there is no room for.
+    pub(crate) fn refuse(&mut self, place: Place, version: Version, bytes: u64) {
+        let mix = protocol::state::mix(&place.3, &version);
+        self.changed.insert(place.3.key.place[0]);
+        self.refused.insert(Refusal { place, version, bytes: bytes + RECORD_BYTES, mix });
     }
 
     /// Takes a record that lives. `evicted` gets what goes for it.
@@ -162,29 +252,36 @@ impl Table {
                 return Taken::Same;
             }
         }
+        if let Some(version) = self.refused.version(&id).filter(|version| *version > record.version)
+        {
+            return Taken::Older(version);
+        }
         let most = if record.deleted { DELETED_TTL } else { TTL_MAX };
         let expires = now + record.ttl.min(most);
-        let place = (id.kind, record.deleted, expires, id);
-        let before = self.remove(&id);
-        while self.is_over(id.kind, record.value.len() as u64) {
-            let first = (id.kind, false, Time::ZERO, bucket_ends(0).0);
-            let first = self.goes_first.range(first..).next().copied();
-            match first.filter(|first| first.0 == id.kind && *first < place) {
-                Some((.., goes)) => {
-                    self.remove(&goes);
-                    evicted.push(goes);
-                }
-                None => {
-                    // What was replaced is on disk still, and is found again at the next start.
-                    evicted.extend(before.is_some().then_some(id));
-                    return Taken::NoRoom;
-                }
+        let (place, bytes) = ((id.kind, record.deleted, expires, id), record.value.len() as u64);
+        let Some(victims) = self.victims(place, bytes) else {
+            // An earlier value stays: nothing says that this write is kept anywhere. But what is
+            // known to be deleted goes, also where that cannot be remembered.
+            if record.deleted && self.remove(&id).is_some() {
+                evicted.push(id);
+            }
+            return Taken::NoRoom(place);
+        };
+        for goes in victims {
+            if let Some(entry) = self.remove(&goes) {
+                self.refuse(entry.place(goes), entry.version, entry.value.len() as u64);
+                evicted.push(goes);
             }
         }
+        let before = self.remove(&id);
+        if self.refused.version(&id).is_some_and(|version| version <= record.version) {
+            self.pardon(&id);
+        }
+        self.changed.insert(id.key.place[0]);
         self.ends.insert((expires, id));
         self.goes_first.insert(place);
         let used = self.usage(id.kind);
-        used.bytes += record.value.len() as u64;
+        used.bytes += bytes;
         *(if record.deleted { &mut used.deletions } else { &mut used.records }) += 1;
         let entry = Entry {
             version: record.version,
@@ -192,18 +289,40 @@ impl Table {
             value: record.value,
             expires,
             since: now,
-            writing: None,
+            disk: OnDisk::Not,
             waiters: waiter.into_iter().collect(),
             mix: protocol::state::mix(&id, &record.version),
+            had_by: (0, Vec::new()),
         };
         self.entries.insert(id, entry);
         Taken::New(before.map(|before| before.waiters).unwrap_or_default())
     }
 
+    /// Takes a record that was found on disk. False when there is no room for it.
+    pub(crate) fn restore(
+        &mut self,
+        now: Time,
+        record: Record,
+        evicted: &mut Vec<RecordId>,
+    ) -> bool {
+        let id = record.id;
+        match self.take(now, record, None, evicted) {
+            Taken::New(_) => {
+                if let Some(entry) = self.entries.get_mut(&id) {
+                    entry.disk = OnDisk::Durable;
+                }
+                true
+            }
+            Taken::Same | Taken::Older(_) => true,
+            Taken::NoRoom(_) => false,
+        }
+    }
+
     pub(crate) fn remove(&mut self, id: &RecordId) -> Option<Entry> {
         let entry = self.entries.remove(id)?;
+        self.changed.insert(id.key.place[0]);
         self.ends.remove(&(entry.expires, *id));
-        self.goes_first.remove(&(id.kind, entry.deleted, entry.expires, *id));
+        self.goes_first.remove(&entry.place(*id));
         let used = self.usage(id.kind);
         used.bytes = used.bytes.saturating_sub(entry.value.len() as u64);
         let count = if entry.deleted { &mut used.deletions } else { &mut used.records };

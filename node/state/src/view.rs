@@ -1,6 +1,6 @@
 //! Who the members are, and who of them owns what.
 
-use crate::config::{MEMBERS_MAX, OWNERS};
+use crate::config::{MEMBERS_MAX, OWNERS, PLACES_MAX};
 use protocol::event::{MemberState, MemberView};
 use protocol::id::{Incarnation, NodeId};
 use protocol::state::weight;
@@ -13,6 +13,29 @@ struct Member {
     /// Since when it is dead.
     dead: Option<Time>,
     state: MemberState,
+}
+
+/// The owners of a place, who wants it most first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Owners {
+    nodes: [NodeId; OWNERS],
+    count: usize,
+}
+
+impl Owners {
+    fn new(ranked: &[NodeId]) -> Self {
+        let mut nodes = [NodeId([0; 32]); OWNERS];
+        let filled = nodes.iter_mut().zip(ranked).map(|(node, ranked)| *node = *ranked);
+        let count = filled.count();
+        Self { nodes, count }
+    }
+}
+
+impl std::ops::Deref for Owners {
+    type Target = [NodeId];
+    fn deref(&self) -> &[NodeId] {
+        self.nodes.get(..self.count).unwrap_or_default()
+    }
 }
 
 /// What news of a member means.
@@ -31,16 +54,32 @@ pub(crate) struct View {
     me: NodeId,
     leaving: bool,
     others: BTreeMap<NodeId, Member>,
+    /// How often others came to own things, or may have lost what they had.
+    changes: u64,
+    /// Since then.
+    owners: BTreeMap<[u8; 16], Owners>,
 }
 
 impl View {
     pub(crate) fn new(me: NodeId) -> Self {
-        Self { me, leaving: false, others: BTreeMap::new() }
+        let (others, owners) = (BTreeMap::new(), BTreeMap::new());
+        Self { me, leaving: false, others, changes: 1, owners }
     }
 
     /// This node owns nothing any more.
     pub(crate) fn leave(&mut self) {
         self.leaving = true;
+        self.changed();
+    }
+
+    fn changed(&mut self) {
+        self.changes += 1;
+        self.owners.clear();
+    }
+
+    /// Changes with the owners of anything, and when one may have lost what it had.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes
     }
 
     pub(crate) fn is_leaving(&self) -> bool {
@@ -57,6 +96,14 @@ impl View {
 
     /// Takes in what gossip says.
     pub(crate) fn learn(&mut self, now: Time, view: &MemberView) -> News {
+        let news = self.note(now, view);
+        if news == News::Owners {
+            self.changed();
+        }
+        news
+    }
+
+    fn note(&mut self, now: Time, view: &MemberView) -> News {
         if view.node == self.me {
             return News::Nothing;
         }
@@ -95,6 +142,11 @@ impl View {
         self.others.contains_key(node)
     }
 
+    /// Whether it is a member and not dead.
+    pub(crate) fn lives(&self, node: &NodeId) -> bool {
+        self.others.get(node).is_some_and(|member| member.dead.is_none())
+    }
+
     /// Members that count, living or dead, this node included.
     pub(crate) fn known(&self) -> usize {
         self.others.len() + usize::from(!self.leaving)
@@ -111,8 +163,16 @@ impl View {
     }
 
     /// The owners of a place: suspects too, since they mostly live.
-    pub(crate) fn owners(&self, place: &[u8; 16]) -> Vec<NodeId> {
-        self.ranked(place, true, OWNERS)
+    pub(crate) fn owners(&mut self, place: &[u8; 16]) -> Owners {
+        if let Some(owners) = self.owners.get(place) {
+            return *owners;
+        }
+        let owners = Owners::new(&self.ranked(place, true, OWNERS));
+        if self.owners.len() >= PLACES_MAX {
+            self.owners.clear();
+        }
+        self.owners.insert(*place, owners);
+        owners
     }
 
     /// The living members nearest to a place.

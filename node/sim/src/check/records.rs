@@ -4,7 +4,8 @@
 //! Promised of a call that ended safely, as long as not all disks with what it left were lost:
 //! * when it ends, two disks have it (or what a later call left), or had it and were lost meanwhile;
 //! * a confirmed read that begins later, all nodes having seen each other alive since the call began,
-//!   finds it or what a later call left;
+//!   finds it or what a later call left; and a deletion that finds nothing to delete, likewise.
+//!   Nobody says that there is nothing without knowing it;
 //! * at rest all nodes find it, or what a call left that did not end safely, or that a write left
 //!   whose node saw other members than the node of this call (of two writes on two sides of a
 //!   partition one stays, the same everywhere).
@@ -170,6 +171,9 @@ impl Book {
                 if !known {
                     return Err(format!("{id:?}: bytes are read that were never put"));
                 }
+                if value.is_none() && !found.confirmed {
+                    return Err(format!("{id:?}: nobody knows that it is absent, and it is said"));
+                }
                 let checked = found.confirmed && is_calm && !story.is_void;
                 if checked && story.calm_since() > changed_at && !story.allows(value, start) {
                     return Err(format!("{id:?}: a read finds {} instead", words(value)));
@@ -189,6 +193,13 @@ impl Book {
         if let Some(op) = story.ops.get_mut(at) {
             (op.end, op.outcome) = (Some(now), outcome);
             op.calm_since = is_calm.then_some(changed_at);
+        }
+        if outcome == Outcome::Nothing {
+            let checked = is_calm && !story.is_void && story.calm_since() > changed_at;
+            return match checked && !story.allows(None, start) {
+                true => Err(format!("{id:?}: a deletion finds nothing instead")),
+                false => Ok(()),
+            };
         }
         let Some(op) = story.ops.get(at).filter(|op| op.outcome == Outcome::Safe) else {
             return Ok(());

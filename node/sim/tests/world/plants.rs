@@ -59,6 +59,8 @@ plants! {
     ack_record: AckRecord;
     revive_record: ReviveRecord;
     wrong_record: WrongRecord;
+    deny_record: DenyRecord;
+    guess_absent: GuessAbsent;
 }
 
 /// Without a bug the same scenarios are fine: a checker that always fails proves nothing.

@@ -26,6 +26,7 @@ fn what_is_loaded_has_aged_and_what_is_over_is_left_out() {
     let left: Vec<_> = found.iter().map(|r| (r.id.key.name[0], r.ttl)).collect();
     // The last was written by a clock that was ahead.
     assert_eq!(left, [(2, Span::secs(500)), (3, Span::secs(600))]);
+    assert_eq!(records.keys(KIND).unwrap().len(), 2, "what is over is on disk no more");
 }
 
 #[test]
@@ -39,4 +40,5 @@ fn a_record_under_another_name_or_that_is_none_is_left_out() {
     records.put(KIND, &key(&record(3, Span::ZERO).id), &misplaced).unwrap();
     records.put(KIND, b"short", b"no record").unwrap();
     assert_eq!(load(&records, UnixTime(1000)).unwrap(), [good]);
+    assert_eq!(records.keys(KIND).unwrap().len(), 1, "and leaves the disk");
 }

@@ -11,7 +11,7 @@ fn record(name: u8, counter: u64, bytes: usize, secs: u64) -> Record {
 }
 
 fn table(records: u64, bytes: u64) -> Table {
-    Table::new(Limit { records, bytes })
+    Table::new(Limit { records, bytes, deletions: 2 })
 }
 
 fn take(table: &mut Table, now: u64, record: Record) -> (Taken, Vec<u8>) {
@@ -39,18 +39,79 @@ fn the_greater_version_stays() {
     assert_eq!(stats(&table), (1, 0, 30));
 }
 
+fn deletion(name: u8, secs: u64) -> Record {
+    Record { deleted: true, ..record(name, 9, 0, secs) }
+}
+
 #[test]
-fn what_would_expire_first_goes_first_and_deletions_last() {
-    let mut table = table(3, 1 << 20);
-    let deleted = Record { deleted: true, value: Vec::new(), ..record(1, 1, 0, 1) };
-    take(&mut table, 0, deleted);
+fn what_would_expire_first_goes_first_and_deletions_have_their_own_room() {
+    let mut table = table(2, 1 << 20);
+    take(&mut table, 0, deletion(1, 1));
     take(&mut table, 0, record(2, 1, 5, 30));
     take(&mut table, 0, record(3, 1, 5, 20));
     let (taken, evicted) = take(&mut table, 0, record(4, 1, 5, 10));
-    assert!(matches!(taken, Taken::NoRoom) && evicted.is_empty(), "it would itself be the first");
+    assert!(
+        matches!(taken, Taken::NoRoom(_)) && evicted.is_empty(),
+        "it would itself be the first"
+    );
     assert_eq!(take(&mut table, 0, record(5, 1, 5, 40)).1, [3]);
     assert_eq!(take(&mut table, 0, record(6, 1, 5, 50)).1, [2]);
     assert_eq!(stats(&table), (2, 1, 10));
+    assert!(take(&mut table, 0, deletion(7, 3)).1.is_empty());
+    assert_eq!(take(&mut table, 0, deletion(8, 2)).1, [1]);
+    assert_eq!(stats(&table), (2, 2, 10));
+}
+
+#[test]
+fn what_is_deleted_goes_though_the_deletion_has_no_room() {
+    let mut table = table(10, 1 << 20);
+    take(&mut table, 0, record(1, 1, 5, 30));
+    take(&mut table, 0, deletion(2, 60));
+    take(&mut table, 0, deletion(3, 60));
+    let (taken, evicted) = take(&mut table, 0, deletion(1, 20));
+    assert!(matches!(taken, Taken::NoRoom(_)));
+    assert_eq!((evicted, stats(&table)), (vec![1], (0, 2, 0)));
+}
+
+#[test]
+fn nothing_goes_for_a_newcomer_that_is_refused_all_the_same() {
+    let mut table = table(100, 10 * (1024 + RECORD_BYTES));
+    for name in 1..=10 {
+        take(&mut table, 0, record(name, 1, 1024, u64::from(name) * 10));
+    }
+    let long = |name| record(name, 2, 12 * 1024, 95);
+    for name in [20, 5] {
+        let (taken, evicted) = take(&mut table, 0, long(name));
+        assert!(matches!(taken, Taken::NoRoom(_)) && evicted.is_empty());
+    }
+    assert_eq!(stats(&table), (10, 0, 10 * 1024));
+    // It replaces a record of its own name, whose room counts.
+    let (taken, evicted) = take(&mut table, 0, record(5, 2, 2048, 95));
+    assert!(matches!(taken, Taken::New(_)));
+    assert_eq!((evicted, stats(&table)), (vec![1], (9, 0, 8 * 1024 + 2048)));
+}
+
+#[test]
+fn what_went_for_room_is_remembered_until_it_would_find_some() {
+    let mut table = table(2, 1 << 20);
+    for name in 1..=4 {
+        take(&mut table, 0, record(name, 3, 5, u64::from(name) * 10));
+    }
+    let refused = |table: &Table| -> Vec<u8> {
+        let (first, last) = (bucket_ends(0).0, bucket_ends(255).1);
+        table.refused.range(first, last).map(|refusal| refusal.place.3.key.name[0]).collect()
+    };
+    assert_eq!(refused(&table), [1, 2]);
+    let older = take(&mut table, 0, record(2, 1, 5, 90)).0;
+    assert!(matches!(older, Taken::Older(version) if version.counter == 3));
+    let at = |secs| Time::ZERO + Span::secs(secs);
+    table.reconsider(at(1));
+    assert_eq!(refused(&table), [1, 2]);
+    table.reconsider(at(10));
+    assert_eq!(refused(&table), [2], "the time of the other is over");
+    table.remove(&record(3, 0, 0, 0).id);
+    table.reconsider(at(11));
+    assert_eq!(refused(&table), [0; 0]);
 }
 
 #[test]
@@ -62,7 +123,7 @@ fn bytes_are_limited_too_and_counted_right() {
     assert_eq!(take(&mut table, 0, record(5, 1, 2000, 100)).1, [1, 2]);
     assert_eq!(stats(&table), (3, 0, 4000));
     let (taken, _) = take(&mut table, 0, record(6, 1, 1 << 20, 200));
-    assert!(matches!(taken, Taken::NoRoom));
+    assert!(matches!(taken, Taken::NoRoom(_)));
 }
 
 #[test]

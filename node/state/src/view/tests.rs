@@ -62,7 +62,9 @@ fn suspects_own_and_the_dead_count_for_a_while() {
 #[test]
 fn a_new_life_may_have_lost_what_it_had() {
     let mut view = view_of(1);
+    let before = view.changes();
     assert_eq!(view.learn(Time(2), &member(2, MemberState::Alive, 2)), News::Owners);
+    assert!(view.changes() > before);
 }
 
 #[test]
@@ -74,4 +76,23 @@ fn who_was_only_heard_of_counts_and_owns_nothing() {
     assert_eq!((view.known(), view.owners(&[9; 16]).len()), (3, 2));
     assert_eq!(view.learn(Time(3), &member(7, MemberState::Alive, 1)), News::Owners);
     assert_eq!(view.owners(&[9; 16]).len(), 3);
+}
+
+#[test]
+fn owners_that_are_remembered_are_those_of_now() {
+    let mut view = view_of(7);
+    let places: Vec<[u8; 16]> = (0..50).map(|n| [n; 16]).collect();
+    let states = [(3, MemberState::Dead, 1), (4, MemberState::Left, 1), (3, MemberState::Alive, 2)];
+    for (n, state, counter) in states {
+        for place in &places {
+            view.owners(place);
+        }
+        view.learn(Time(2), &member(n, state, counter));
+        for place in &places {
+            assert_eq!(view.owners(place).to_vec(), view.ranked(place, true, OWNERS));
+        }
+    }
+    view.leave();
+    let me = NodeId([1; 32]);
+    assert!(places.iter().all(|place| !view.owners(place).contains(&me)));
 }

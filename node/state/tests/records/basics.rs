@@ -1,9 +1,10 @@
 //! Writes, reads and deletions while nothing is wrong, and with owners that are not there.
 
 use crate::world::{DAY, World, id, value};
+use protocol::event::MemberState;
 use protocol::state::{Kept, StateError, TTL_MAX, VALUE_MAX};
 use protocol::time::Span;
-use state::{Deleted, Found, In};
+use state::{Answer, Deleted, Found, In};
 
 #[test]
 fn what_is_put_anywhere_is_read_everywhere_and_lies_on_three_disks() {
@@ -145,7 +146,8 @@ fn values_have_a_longest_size() {
 #[test]
 fn too_many_calls_at_once_are_refused() {
     let mut world = World::new(3, 11);
-    let calls: Vec<u64> = (0..1100).map(|_| world.begin_put(0, id(1, 1), b"a")).collect();
+    let name = |n: u32| id((n / 200) as u8, (n % 200) as u8);
+    let calls: Vec<u64> = (0..1100).map(|n| world.begin_put(0, name(n), b"a")).collect();
     world.pass(Span::secs(5));
     let busy =
         |call: &&u64| matches!(world.answers[*call], state::Answer::Put(Err(StateError::Busy)));
@@ -163,4 +165,67 @@ fn a_node_that_has_heard_of_others_does_not_think_that_it_is_alone() {
     (0..2).for_each(|h| world.input(2, In::Known(crate::world::node(h))));
     assert_eq!(world.get(2, id(1, 1)), Err(StateError::Unavailable));
     assert_eq!(world.put(2, id(1, 2), b"b"), Ok(Kept::Degraded { acks: 1 }));
+}
+
+#[test]
+fn calls_for_one_record_at_one_node_do_not_outbid_each_other() {
+    let mut world = World::new(3, 13);
+    for round in 0..10u8 {
+        world.put(0, id(1, 1), &[round]).unwrap();
+        let calls = [(); 2].map(|()| world.call(0, |call| In::Delete { call, id: id(1, 1) }));
+        world.pass(Span::secs(1));
+        let told = calls.map(|call| world.answers.remove(&call).unwrap());
+        let first = Answer::Deleted(Ok(Deleted::Gone(Kept::Safe)));
+        assert_eq!(told, [first, Answer::Deleted(Ok(Deleted::Absent))]);
+        let calls: Vec<u64> = (0..5).map(|n| world.begin_put(0, id(1, 1), &[round, n])).collect();
+        world.pass(Span::secs(1));
+        for call in calls {
+            assert_eq!(world.answers.remove(&call), Some(Answer::Put(Ok(Kept::Safe))));
+        }
+        assert_eq!(value(world.get(1, id(1, 1))), Some(vec![round, 4]));
+    }
+    assert_eq!(world.counters(0).bumps, 0);
+}
+
+#[test]
+fn a_call_has_its_answer_in_its_time_whatever_it_waits_for() {
+    let mut world = World::tuned(3, 14, |config| config.settle_after = Span::ZERO);
+    world.put(0, id(1, 1), b"a").unwrap();
+    world.pass(Span::secs(1));
+    world.crash(1, false);
+    world.crash(2, false);
+    // It looks in vain for those that are silent, and then has its lone copy to delete.
+    let mut calls = vec![world.call(0, |call| In::Delete { call, id: id(1, 1) })];
+    calls.extend((0..3).map(|n| world.begin_put(0, id(1, 1), &[n])));
+    calls.push(world.call(0, |call| In::Delete { call, id: id(1, 2) }));
+    world.pass(Span::secs(2));
+    let told: Vec<_> = calls.iter().map(|call| world.answers.remove(call)).collect();
+    let in_vain = Answer::Put(Err(StateError::Busy));
+    let lone = Answer::Deleted(Ok(Deleted::Gone(Kept::Degraded { acks: 1 })));
+    let unknown = Answer::Deleted(Err(StateError::Unavailable));
+    let puts = [(); 3].map(|()| Some(in_vain.clone()));
+    let [one, two, three] = puts;
+    assert_eq!(told, [Some(lone), one, two, three, Some(unknown)]);
+    assert_eq!(world.stats(0).ops, 0);
+}
+
+#[test]
+fn that_it_was_deleted_is_no_answer_of_one_owner_while_others_are_silent() {
+    let mut world = World::tuned(3, 15, |config| config.settle_after = Span::ZERO);
+    world.put(0, id(1, 1), b"old").unwrap();
+    assert_eq!(world.delete(0, id(1, 1)), Ok(Deleted::Gone(Kept::Safe)));
+    world.pass(Span::secs(1));
+    for other in [0, 1] {
+        world.cut.extend([(2, other), (other, 2)]);
+    }
+    assert_eq!(world.put(0, id(1, 1), b"new"), Ok(Kept::Safe));
+    assert_eq!(world.get(2, id(1, 1)), Err(StateError::Unavailable));
+    assert_eq!(world.delete(2, id(1, 1)), Err(StateError::Unavailable));
+    // While it takes them for dead it knows no better: both of those that it asks are missing.
+    (0..2).for_each(|other| world.sees(2, other, MemberState::Dead));
+    assert_eq!(world.get(2, id(1, 1)), Err(StateError::Unavailable));
+    world.cut.clear();
+    (0..2).for_each(|other| world.sees(2, other, MemberState::Alive));
+    world.pass(Span::secs(15));
+    assert_eq!(value(world.get(2, id(1, 1))), Some(b"new".to_vec()));
 }

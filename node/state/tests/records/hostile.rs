@@ -61,22 +61,60 @@ fn what_is_over_a_limit_is_not_kept() {
     assert_eq!(world.hosts[0].disk.len(), 0);
 }
 
+/// A world in which a liar can guess the numbers of operations.
+fn guessable(nodes: usize, seed: u64) -> World {
+    World::tuned(nodes, seed, |config| config.incarnation.nonce = 0)
+}
+
 #[test]
 fn an_answer_that_was_not_asked_for_or_does_not_fit_counts_nothing() {
-    let mut world = World::new(3, 3);
+    let mut world = guessable(4, 3);
     world.put(0, id(1, 1), b"true").unwrap();
-    world.crash(2, false);
-    // The numbers of operations are unknown to a liar; it tries many.
-    let call = world.call(0, |call| In::Get { call, id: id(1, 1) });
+    world.pass(Span::secs(40));
+    let owners = world.owners(&id(1, 1));
+    let reader = (0..4).find(|h| !owners.contains(h)).unwrap();
+    let (liar, slow) = (owners[0], [owners[1], owners[2]]);
+    for h in slow {
+        world.cut.insert((h, reader));
+    }
+    let call = world.call(reader, |call| In::Get { call, id: id(1, 1) });
+    let before = counters(&world, reader).improper;
     for op in 0..1000 {
         let newest = Some(Newest { version: version(99), deleted: false });
-        let other = Some(record(id(1, 2), 99, b"lie"));
-        let frame = StateFrame::Got { op, newest, record: other };
-        world.input(0, In::Frame { from: node(1), frame });
-        world.input(0, In::Frame { from: node(1), frame: StateFrame::Kept { op } });
+        // It was asked, and sends another record, or one that is not what it says that it has.
+        let other = Record { ..record(id(1, 2), 99, b"lie") };
+        let unlike = Record { ..record(id(1, 1), 98, b"lie") };
+        for lie in [other, unlike] {
+            let frame = StateFrame::Got { op, newest, record: Some(lie) };
+            world.input(reader, In::Frame { from: node(liar), frame });
+        }
+        world.input(reader, In::Frame { from: node(liar), frame: StateFrame::Kept { op } });
         let frame = StateFrame::Newer { op, version: version(1 << 60) };
-        world.input(0, In::Frame { from: node(1), frame });
+        world.input(reader, In::Frame { from: node(liar), frame });
     }
+    assert_eq!(counters(&world, reader).improper, before + 2, "both reached the read");
+    world.cut.clear();
+    world.pass(Span::secs(3));
+    let state::Answer::Got(found) = world.answers.remove(&call).unwrap() else { panic!() };
+    assert_eq!(value(found), Some(b"true".to_vec()));
+}
+
+#[test]
+fn only_who_was_asked_answers_a_read() {
+    let mut world = guessable(5, 5);
+    world.put(0, id(1, 1), b"true").unwrap();
+    world.pass(Span::secs(40));
+    let owners = world.owners(&id(1, 1));
+    let [reader, liar] =
+        <[usize; 2]>::try_from((0..5).filter(|h| !owners.contains(h)).collect::<Vec<_>>()).unwrap();
+    let call = world.call(reader, |call| In::Get { call, id: id(1, 1) });
+    let before = counters(&world, reader).improper;
+    for op in 0..1000 {
+        let newest = Some(Newest { version: version(99), deleted: false });
+        let frame = StateFrame::Got { op, newest, record: Some(record(id(1, 1), 99, b"lie")) };
+        world.input(reader, In::Frame { from: node(liar), frame });
+    }
+    assert_eq!(counters(&world, reader).improper, before + 1);
     world.pass(Span::secs(3));
     let state::Answer::Got(found) = world.answers.remove(&call).unwrap() else { panic!() };
     assert_eq!(value(found), Some(b"true".to_vec()));
@@ -84,23 +122,40 @@ fn an_answer_that_was_not_asked_for_or_does_not_fit_counts_nothing() {
 
 #[test]
 fn a_write_is_not_made_again_for_ever() {
-    let mut world = World::new(3, 4);
+    let mut world = guessable(4, 4);
+    let owners = world.owners(&id(1, 1));
+    let writer = (0..4).find(|h| !owners.contains(h)).unwrap();
+    world.pass(Span::secs(40));
     world.loss = 100;
-    let call = world.begin_put(0, id(1, 1), b"a");
-    for _ in 0..100 {
-        for op in 0..100_000u64 {
-            // Whatever number it has: only those who were asked can move it.
-            let frame = StateFrame::Newer { op, version: version(op) };
-            world.input(0, In::Frame { from: NodeId([77; 32]), frame });
-            if op > 100 {
-                break;
-            }
+    let call = world.begin_put(writer, id(1, 1), b"a");
+    for counter in 1..100 {
+        for op in 0..1000 {
+            let frame = StateFrame::Newer { op, version: version(counter) };
+            // Who was not asked moves nothing.
+            world.input(writer, In::Frame { from: NodeId([77; 32]), frame: frame.clone() });
+            world.input(writer, In::Frame { from: node(owners[0]), frame });
         }
     }
+    assert_eq!(counters(&world, writer).bumps, u64::from(state::config::BUMPS_MAX));
     world.loss = 0;
     world.pass(Span::secs(3));
     assert!(matches!(world.answers.remove(&call), Some(state::Answer::Put(Ok(Kept::Safe)))));
-    assert_eq!(counters(&world, 0).bumps, 0);
+}
+
+#[test]
+fn a_bucket_is_compared_once_in_a_frame() {
+    let mut world = World::new(2, 6);
+    world.put(0, id(1, 1), b"a").unwrap();
+    world.pass(Span::secs(20));
+    let before = counters(&world, 0);
+    let summary = Summary { bucket: 1, count: 9, digest: 9 };
+    let twice = StateFrame::Digests(vec![summary; 2]);
+    world.input(0, In::Frame { from: node(1), frame: twice });
+    assert_eq!(counters(&world, 0).improper, before.improper + 1);
+    assert_eq!(counters(&world, 0).mismatches, before.mismatches);
+    let once = StateFrame::Digests(vec![summary]);
+    world.input(0, In::Frame { from: node(1), frame: once });
+    assert_eq!(counters(&world, 0).mismatches, before.mismatches + 1);
 }
 
 proptest! {

@@ -2,6 +2,7 @@
 //! Machines of several nodes with their disks, on a network that delays, loses and repeats.
 
 mod basics;
+mod full;
 mod hostile;
 mod members;
 mod model;

@@ -140,3 +140,40 @@ fn at_rest_nothing_is_pushed_and_little_is_said() {
     let stats = world.hosts[0].machine.as_ref().unwrap().stats();
     assert_eq!((stats.ops, stats.unwritten, stats.pushes), (0, 0, 0));
 }
+
+/// Twenty records of half a megabyte that only the first of three nodes has, at a low rate.
+fn only_one_has_them() -> World {
+    let mut world = World::tuned(3, 28, |config| config.push_bytes_s = 1 << 20);
+    for n in 0..20 {
+        assert!(world.put(0, id(n, n), &vec![n; 500_000]).is_ok());
+    }
+    world.pass(Span::secs(1));
+    for h in [1, 2] {
+        world.crash(h, true);
+    }
+    world.cut.extend([(1, 2), (2, 1)]);
+    for h in [1, 2] {
+        world.restart(h);
+    }
+    world
+}
+
+#[test]
+fn peers_get_their_pushes_in_turn() {
+    let mut world = only_one_has_them();
+    world.pass(Span::secs(9));
+    let here = [1, 2].map(|h| world.hosts[h].disk.len());
+    assert!(here.iter().all(|here| *here >= 5) && here.iter().sum::<usize>() < 40, "{here:?}");
+}
+
+#[test]
+fn what_waits_for_a_dead_peer_is_forgotten() {
+    let mut world = only_one_has_them();
+    world.pass(Span::secs(3));
+    assert!(world.stats(0).pushes > 20, "{:?}", world.stats(0));
+    world.crash(1, false);
+    world.sees(0, 1, MemberState::Dead);
+    world.pass(Span::millis(1500));
+    let (pushes, here) = (world.stats(0).pushes as usize, world.hosts[2].disk.len());
+    assert!(pushes + here <= 20, "{pushes} wait for the other, which has {here}");
+}

@@ -31,7 +31,12 @@ enum Event {
 pub(crate) struct Host {
     pub(crate) machine: Option<State>,
     pub(crate) disk: BTreeMap<RecordId, Record>,
+    /// When each was written.
+    written: BTreeMap<RecordId, Time>,
     pub(crate) disk_fails: bool,
+    /// The disk does nothing for a while; what it was told.
+    pub(crate) disk_stalls: bool,
+    pub(crate) stalled: Vec<DiskOp>,
     pub(crate) handed_over: bool,
     pub(crate) life: u64,
     disk_free: Time,
@@ -61,7 +66,10 @@ impl World {
         let host = |_| Host {
             machine: None,
             disk: BTreeMap::new(),
+            written: BTreeMap::new(),
             disk_fails: false,
+            disk_stalls: false,
+            stalled: Vec::new(),
             handed_over: false,
             life: 0,
             disk_free: Time::ZERO,
@@ -99,9 +107,14 @@ impl World {
         let host = &mut self.hosts[h];
         host.life += 1;
         host.handed_over = false;
+        host.stalled.clear();
         let mut config = Config::new(node(h), Incarnation { counter: host.life, nonce });
         tune(&mut config);
-        let records = host.disk.values().cloned().collect();
+        let aged = |record: &Record| {
+            let ttl = record.ttl.0.saturating_sub(now.since(host.written[&record.id]).0);
+            Record { ttl: Span(ttl), ..record.clone() }
+        };
+        let records = host.disk.values().map(aged).collect();
         host.machine = Some(State::new(config, now, records));
         self.arm(h);
     }
@@ -170,6 +183,7 @@ impl World {
                         self.plan(delay, Event::Frame { from: h, to, bytes: bytes.clone() });
                     }
                 }
+                Out::Disk(op) if self.hosts[h].disk_stalls => self.hosts[h].stalled.push(op),
                 Out::Disk(op) => {
                     let life = self.hosts[h].life;
                     let at = self.hosts[h].disk_free.max(self.now) + Span(self.below(3_000_000));
@@ -183,6 +197,13 @@ impl World {
             }
         }
         self.arm(h);
+    }
+
+    /// A disk that stalled goes on.
+    pub(crate) fn disk_goes_on(&mut self, h: usize) {
+        self.hosts[h].disk_stalls = false;
+        let ops = std::mem::take(&mut self.hosts[h].stalled);
+        self.perform(h, ops.into_iter().map(Out::Disk).collect());
     }
 
     fn arm(&mut self, h: usize) {
@@ -233,12 +254,16 @@ impl World {
                 match op {
                     DiskOp::Write { write, record } => {
                         if !fails {
+                            at.written.insert(record.id, now);
                             at.disk.insert(record.id, record);
                         }
                         self.input(host, In::Written { write, durable: !fails });
                     }
-                    DiskOp::Erase(id) => {
-                        at.disk.remove(&id);
+                    DiskOp::Erase { write, id } => {
+                        if !fails {
+                            at.disk.remove(&id);
+                        }
+                        self.input(host, In::Written { write, durable: !fails });
                     }
                 }
             }
@@ -257,6 +282,14 @@ impl World {
         self.call(h, |call| In::Put { call, id, value, ttl: DAY })
     }
 
+    pub(crate) fn stats(&self, h: usize) -> state::Stats {
+        self.hosts[h].machine.as_ref().unwrap().stats()
+    }
+
+    pub(crate) fn counters(&self, h: usize) -> state::Counters {
+        *self.hosts[h].machine.as_ref().unwrap().counters()
+    }
+
     fn wait(&mut self, call: u64) -> Answer {
         for _ in 0..10_000 {
             if let Some(answer) = self.answers.remove(&call) {
@@ -268,7 +301,18 @@ impl World {
     }
 
     pub(crate) fn put(&mut self, h: usize, id: RecordId, value: &[u8]) -> Result<Kept, StateError> {
-        let call = self.begin_put(h, id, value);
+        self.put_for(h, id, value, DAY)
+    }
+
+    pub(crate) fn put_for(
+        &mut self,
+        h: usize,
+        id: RecordId,
+        value: &[u8],
+        ttl: Span,
+    ) -> Result<Kept, StateError> {
+        let value = value.to_vec();
+        let call = self.call(h, |call| In::Put { call, id, value, ttl });
         match self.wait(call) {
             Answer::Put(result) => result,
             other => panic!("{other:?}"),
