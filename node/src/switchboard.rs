@@ -269,9 +269,9 @@ impl Switchboard {
             Delivery::Record(op) => {
                 let records = self.records.lock().unwrap_or_else(PoisonError::into_inner).clone();
                 // Without a thread, at the end, nobody waits for the answer.
-                let sent = records.map_or(Ok(()), |records| records.try_send(op));
-                if let Err(mpsc::error::TrySendError::Full(op)) = sent {
-                    let (DiskOp::Write { write, .. } | DiskOp::Erase { write, .. }) = op;
+                let Some(records) = records else { return };
+                let (DiskOp::Write { write, .. } | DiskOp::Erase { write, .. }) = op;
+                if matches!(records.try_send(op), Err(mpsc::error::TrySendError::Full(_))) {
                     self.send(Input::State(state::In::Written { write, durable: false }));
                 }
             }

@@ -1,7 +1,7 @@
 //! What comparing costs a node: 64 nodes, 10,000 records, one comparison with all peers.
 //!
 //! `cargo run -p state --example compare`
-#![allow(clippy::print_stdout)] // its output
+#![allow(clippy::print_stdout, clippy::disallowed_methods)] // it measures
 
 use protocol::event::{MemberState, MemberView};
 use protocol::id::{Incarnation, NodeId};

@@ -34,11 +34,11 @@ impl State {
         let taken = self.table.take(now, record, waiter, &mut evicted);
         self.counters.evicted += evicted.len() as u64;
         for id in evicted {
-            self.to_disk(now, id, out);
+            self.tell_disk(now, id, out);
         }
         match taken {
             Taken::New(in_vain) => {
-                self.to_disk(now, id, out);
+                self.tell_disk(now, id, out);
                 self.superseded(now, (id, version), in_vain, out);
                 Copy::Writing
             }
@@ -81,7 +81,7 @@ impl State {
     /// Drops a record from here.
     pub(crate) fn drop_copy(&mut self, now: Time, id: RecordId, out: &mut Vec<Out>) {
         if self.table.remove(&id).is_some() {
-            self.to_disk(now, id, out);
+            self.tell_disk(now, id, out);
         }
     }
 

@@ -60,7 +60,7 @@ impl Disk {
 
 impl State {
     /// The disk is to hold what the table holds under this name, or nothing.
-    pub(crate) fn to_disk(&mut self, now: Time, id: RecordId, out: &mut Vec<Out>) {
+    pub(crate) fn tell_disk(&mut self, now: Time, id: RecordId, out: &mut Vec<Out>) {
         self.disk.failed.remove(&id);
         let is_held = self.table.get_mut(&id).is_some();
         if is_held || self.disk.waiting.len() < ERASES_MAX {
