@@ -203,7 +203,7 @@ pub(crate) fn start(
         let cause = error.source().map_or_else(|| error.to_string(), ToString::to_string);
         Fault::new(
             format!("cannot listen on {listen} (TCP): {cause}"),
-            "is another dynamo-node running there? choose another port with --listen",
+            "is another dynamo-node running there? a node takes its port and the next one; choose another with --listen",
         )
     })?;
     let rim = Rim {

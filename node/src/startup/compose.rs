@@ -355,7 +355,7 @@ fn bind_transfer(
         throttle_bytes_s: (throttle > 0.0).then_some((throttle * 1e6) as u64),
     };
     transfer::Transfer::bind(config, host).map_err(|error| {
-        Fault::new(error, "is another dynamo-node running there? choose another port with --listen")
+        Fault::new(error, "is another dynamo-node running there? a node takes its port and the next one; choose another with --listen")
     })
 }
 
