@@ -49,10 +49,14 @@ pub(super) async fn serve(
             router.clone().call(request.map(Body::new))
         });
         let (http, watcher, tls) = (http.clone(), connections.watcher(), tls.clone());
+        let stop = stop.clone();
         tokio::spawn(async move {
             // A connection that says nothing costs neither a buffer nor a parser.
-            match tokio::time::timeout(idle, stream.peek(&mut [0])).await {
-                Ok(Ok(1..)) => {}
+            // Nor does the node wait for it when it stops.
+            let mut byte = [0];
+            let first = tokio::time::timeout(idle, stream.peek(&mut byte));
+            match stop.run_until_cancelled(first).await {
+                Some(Ok(Ok(1..))) => {}
                 // Silence, the end, or an error.
                 _ => return,
             }
@@ -61,16 +65,19 @@ pub(super) async fn serve(
                     let connection = http.serve_connection(TokioIo::new(stream), service);
                     Box::pin(watcher.watch(connection)).await
                 }
-                Some(tls) => match tokio::time::timeout(idle, tls.accept(stream)).await {
-                    Ok(Ok(stream)) => {
+                Some(tls) => match stop
+                    .run_until_cancelled(tokio::time::timeout(idle, tls.accept(stream)))
+                    .await
+                {
+                    Some(Ok(Ok(stream))) => {
                         let connection = http.serve_connection(TokioIo::new(stream), service);
                         Box::pin(watcher.watch(connection)).await
                     }
-                    Ok(Err(error)) => {
+                    Some(Ok(Err(error))) => {
                         tracing::debug!(%peer, %error, "no TLS with a client");
                         return;
                     }
-                    Err(_) => return,
+                    Some(Err(_)) | None => return,
                 },
             };
             if let Err(error) = ended {

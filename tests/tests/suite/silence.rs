@@ -54,3 +54,25 @@ async fn silent_connections_are_closed_and_slow_answers_are_not() {
     assert!(kept.starts_with("HTTP/1.1 200") && kept.ends_with("live\n"), "{kept}");
     assert!(answer.contains("data: [DONE]"), "{answer}");
 }
+
+#[tokio::test]
+async fn a_silent_connection_does_not_keep_a_node_from_stopping() {
+    let mut options = FleetOptions::new(binary(), 1);
+    options.per_node = vec![Default::default()];
+    options.per_node[0].args = vec!["--engine".into(), "mock".into()];
+    let mut fleet = Fleet::start(options).await.unwrap();
+    let address: SocketAddr = fleet.node(0).http().trim_start_matches("http://").parse().unwrap();
+    let _silent = TcpStream::connect(address).unwrap();
+    // It has been accepted when a later one is answered.
+    let mut other = TcpStream::connect(address).unwrap();
+    let ask = format!("GET /live HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+    other.write_all(ask.as_bytes()).unwrap();
+    let mut said = String::new();
+    other.read_to_string(&mut said).unwrap();
+    assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+    fleet.node(0).terminate().unwrap();
+    let status = fleet.node_mut(0).wait_exit(Duration::from_secs(60)).await.unwrap();
+    assert!(status.success());
+    let log = std::fs::read_to_string(fleet.node(0).log_file()).unwrap();
+    assert!(!log.contains("did not end in time"), "{log}");
+}
