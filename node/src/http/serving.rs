@@ -66,7 +66,7 @@ pub(super) async fn serve(
                     Box::pin(watcher.watch(connection)).await
                 }
                 Some(tls) => match stop
-                    .run_until_cancelled(tokio::time::timeout(idle, tls.accept(stream)))
+                    .run_until_cancelled(Box::pin(tokio::time::timeout(idle, tls.accept(stream))))
                     .await
                 {
                     Some(Ok(Ok(stream))) => {
