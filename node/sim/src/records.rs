@@ -30,9 +30,9 @@ impl World {
         let aged = |(at, record): &(u64, Record)| {
             let passed = Span::secs(wall.saturating_sub(*at));
             let ttl = Span(record.ttl.0.saturating_sub(passed.0));
-            (ttl > Span::ZERO).then(|| Record { ttl, ..record.clone() })
+            Record { ttl, ..record.clone() }
         };
-        host.records.0.values().filter_map(aged).collect()
+        host.records.0.values().map(aged).collect()
     }
 
     /// An operation for the thread: what it writes is durable after a while, if the process lives.

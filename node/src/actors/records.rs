@@ -43,8 +43,8 @@ fn stored(at: UnixTime, record: Record) -> Option<(Vec<u8>, Vec<u8>)> {
         .map(|value| (name, value))
 }
 
-/// The replicated records of this node whose time is not over. What is over or damaged leaves the
-/// disk: other owners have what is damaged.
+/// The replicated records of this node, without time left where it is over: what then stays of one,
+/// the machine knows. What is damaged leaves the disk: other owners have it.
 ///
 /// # Errors
 /// A failing disk.
@@ -67,10 +67,7 @@ pub(crate) fn load(records: &Records, now: UnixTime) -> Result<Vec<Record>, Reco
         // A clock that was set back makes nothing live longer than it was to from `at`.
         let passed = Span::secs(now.0.saturating_sub(at.0));
         record.ttl = Span(record.ttl.0.saturating_sub(passed.0));
-        match record.ttl {
-            Span::ZERO => useless.push((name, None)),
-            _ => found.push(record),
-        }
+        found.push(record);
     }
     if !useless.is_empty() {
         records.apply(KIND, useless)?;

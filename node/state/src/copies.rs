@@ -88,15 +88,26 @@ impl State {
     /// Drops the records whose time is over.
     pub(crate) fn expire(&mut self, now: Time, out: &mut Vec<Out>) {
         while let Some(id) = self.table.expired(now) {
+            let mut evicted = Vec::new();
+            self.table.let_go(now, &id, &mut evicted);
             self.counters.expired += 1;
-            self.drop_copy(now, id, out);
+            self.counters.evicted += evicted.len() as u64;
+            evicted.push(id);
+            for id in evicted {
+                self.tell_disk(now, id, out);
+            }
         }
     }
 
     /// Whether a record from a peer may be kept at all.
     pub(crate) fn is_proper(record: &Record) -> bool {
+        Self::is_sound(record) && record.ttl > Span::ZERO
+    }
+
+    /// The same of one from this node's disk, where its time may be over.
+    pub(crate) fn is_sound(record: &Record) -> bool {
         let fits = record.value.len() <= protocol::state::VALUE_MAX;
         let says_so = !record.deleted || record.value.is_empty();
-        fits && says_so && record.ttl > Span::ZERO && record.version.counter < u64::MAX
+        fits && says_so && record.version.counter < u64::MAX
     }
 }

@@ -138,7 +138,9 @@ impl State {
         let Some(read) = self.reads.get(&op) else { return };
         let newest = read.newest();
         // What was deleted may have been written again by those that were nearest before they died.
-        let heard_of_it = newest.is_some_and(|newest| newest.deleted) && {
+        let is_deletion =
+            |newest: Newest| newest.deleted && !crate::floor::is_floor(&newest.version);
+        let heard_of_it = newest.is_some_and(is_deletion) && {
             let near = self.view.nearest(&place, OWNERS);
             let heard = near.iter().filter(|node| read.answers.contains_key(*node)).count();
             heard >= SAFE.min(near.len())

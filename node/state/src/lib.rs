@@ -23,7 +23,8 @@
 //!   no owner hands it over, and lets go of it when all owners have it and a while has passed.
 //! - A deletion is a record of its own that outlives every copy of what it deletes. What it found is
 //!   not all that it must outlive: a node that is down may hold an earlier write with a longer life.
-//!   So it lives longer than any record can.
+//!   So it lives longer than any record can. A later write that takes its place leaves one again when
+//!   it goes (see `floor.rs`).
 //! - Calls that write one record at one node take turns, each within its own time.
 //! - Every collection has a limit (see [`config`]); where a kind has no room the record goes that
 //!   would expire first. Clients of a stored response that is old lose it before those of a new one
@@ -37,6 +38,7 @@ mod copies;
 mod counters;
 mod disk;
 mod door;
+mod floor;
 mod get;
 mod handover;
 mod machine;

@@ -43,7 +43,7 @@ pub struct State {
 }
 
 impl State {
-    /// A machine that begins at `now` with what the disk held.
+    /// A machine that begins at `now` with what the disk held, also where its time is over.
     pub fn new(config: Config, now: Time, records: Vec<Record>) -> Self {
         let mut new = Self {
             counters: Counters::default(),
@@ -63,14 +63,15 @@ impl State {
         };
         let mut evicted = Vec::new();
         for record in records {
-            let (id, is_proper) = (record.id, Self::is_proper(&record));
-            if !is_proper || !new.table.restore(now, record, &mut evicted) {
+            let (id, is_sound) = (record.id, Self::is_sound(&record));
+            if !is_sound || !new.table.restore(now, record, &mut evicted) {
                 evicted.push(id);
             }
         }
         new.counters.evicted = evicted.len() as u64;
         for id in evicted {
-            new.disk.later(id, false);
+            let is_held = new.table.get(now, &id).is_some();
+            new.disk.later(id, is_held);
         }
         new
     }
@@ -206,18 +207,19 @@ impl Machine for State {
     type Out = Out;
 
     fn handle(&mut self, now: Time, input: In, outbox: &mut Vec<Out>) {
+        self.expire(now, outbox);
         self.take(now, input, outbox);
         self.next_turns(now, outbox);
     }
 
     fn tick(&mut self, now: Time, outbox: &mut Vec<Out>) {
+        self.expire(now, outbox);
         self.tick_writes(now, outbox);
         self.tick_reads(now, outbox);
         self.tick_turns(now, outbox);
         self.next_turns(now, outbox);
         if self.sweep_at <= now {
             self.sweep_at = now + SWEEP_EVERY;
-            self.expire(now, outbox);
             self.write_again(now, outbox);
             if self.view.forget(now, self.config.forget_after) {
                 self.sync.begin(now);

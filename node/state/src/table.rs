@@ -5,7 +5,7 @@ use crate::counters::{Held, Stats};
 use crate::refused::{Place, Refusal, Refused};
 use protocol::id::NodeId;
 use protocol::state::{DELETED_TTL, Record, RecordId, RecordKey, RecordKind, TTL_MAX, Version};
-use protocol::time::Time;
+use protocol::time::{Span, Time};
 use protocol::wire::state::Newest;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -239,9 +239,10 @@ impl Table {
         evicted: &mut Vec<RecordId>,
     ) -> Taken {
         let id = record.id;
+        let refused = self.refused.version(&id).filter(|version| *version > record.version);
         if let Some(held) = self.entries.get_mut(&id).filter(|held| held.expires > now) {
             if held.version > record.version {
-                return Taken::Older(held.version);
+                return Taken::Older(refused.unwrap_or(held.version).max(held.version));
             }
             if held.version == record.version {
                 let waits =
@@ -252,10 +253,21 @@ impl Table {
                 return Taken::Same;
             }
         }
-        if let Some(version) = self.refused.version(&id).filter(|version| *version > record.version)
-        {
+        if let Some(version) = refused {
             return Taken::Older(version);
         }
+        self.place(now, record, waiter, evicted)
+    }
+
+    /// Gives a record its place, whatever is there.
+    pub(crate) fn place(
+        &mut self,
+        now: Time,
+        record: Record,
+        waiter: Option<Waiter>,
+        evicted: &mut Vec<RecordId>,
+    ) -> Taken {
+        let id = record.id;
         let most = if record.deleted { DELETED_TTL } else { TTL_MAX };
         let expires = now + record.ttl.min(most);
         let (place, bytes) = ((id.kind, record.deleted, expires, id), record.value.len() as u64);
@@ -268,7 +280,7 @@ impl Table {
             return Taken::NoRoom(place);
         };
         for goes in victims {
-            if let Some(entry) = self.remove(&goes) {
+            if let Some(entry) = self.let_go(now, &goes, evicted) {
                 self.refuse(entry.place(goes), entry.version, entry.value.len() as u64);
                 evicted.push(goes);
             }
@@ -298,23 +310,30 @@ impl Table {
         Taken::New(before.map(|before| before.waiters).unwrap_or_default())
     }
 
-    /// Takes a record that was found on disk. False when there is no room for it.
+    /// Takes a record that was found on disk. False when the disk is to hold something else, or
+    /// nothing: its time is over, or there is no room for it.
     pub(crate) fn restore(
         &mut self,
         now: Time,
         record: Record,
         evicted: &mut Vec<RecordId>,
     ) -> bool {
-        let id = record.id;
-        match self.take(now, record, None, evicted) {
-            Taken::New(_) => {
+        let (id, version, deleted) = (record.id, record.version, record.deleted);
+        let lives = record.ttl > Span::ZERO;
+        match lives.then(|| self.take(now, record, None, evicted)) {
+            Some(Taken::New(_)) => {
                 if let Some(entry) = self.entries.get_mut(&id) {
                     entry.disk = OnDisk::Durable;
                 }
                 true
             }
-            Taken::Same | Taken::Older(_) => true,
-            Taken::NoRoom(_) => false,
+            Some(Taken::Same | Taken::Older(_)) => true,
+            Some(Taken::NoRoom(_)) | None => {
+                if !deleted {
+                    self.leave_floor(now, (id, version), DELETED_TTL, evicted);
+                }
+                false
+            }
         }
     }
 

@@ -221,6 +221,9 @@ impl Run {
         let hosts = 0..self.world.hosts.len();
         hosts.clone().for_each(|h| self.world.hosts[h].disk_fails = false);
         self.world.pass(Span::secs(5));
+        while hosts.clone().any(|h| self.world.stats(h).unwritten > 0) {
+            self.world.pass(Span::millis(1));
+        }
         for h in hosts.clone() {
             assert!(alive(&self.world, h) <= 12, "{}", alive(&self.world, h));
             let deletions = self.world.hosts[h].disk.len() - alive(&self.world, h);

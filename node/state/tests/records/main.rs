@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)] // a test
 //! Machines of several nodes with their disks, on a network that delays, loses and repeats.
 
+mod after;
 mod basics;
 mod full;
 mod hostile;
