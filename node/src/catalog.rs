@@ -14,6 +14,7 @@ use model::{Model, Processor};
 use protocol::card::{BlobDigest, ModelCard};
 use protocol::event::{EngineReport, MemberState, MemberView};
 use protocol::hash::RoutingNamespace;
+use protocol::id::NodeId;
 use shelf::Shelf;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -139,7 +140,7 @@ pub(crate) struct Catalog {
 pub(crate) struct Offer {
     routing: [u8; 32],
     name: String,
-    holders: Vec<protocol::id::NodeId>,
+    holders: Vec<NodeId>,
 }
 
 /// Engines of members that serve, or will again in a moment.
@@ -215,7 +216,7 @@ impl Catalog {
     }
 
     /// Lists anew after `views` have changed, and looks for cards that are not known.
-    pub(crate) fn relist(&self, views: &BTreeMap<protocol::id::NodeId, MemberView>) {
+    pub(crate) fn relist(&self, views: &BTreeMap<NodeId, MemberView>) {
         let mut learnt = self.learnt();
         let now = Instant::now();
         // Engines per card; the longest context per namespace.
@@ -283,7 +284,7 @@ impl Catalog {
     /// Cards that are offered in `views` and not known here.
     pub(crate) fn unknown(
         &self,
-        views: &BTreeMap<protocol::id::NodeId, MemberView>,
+        views: &BTreeMap<NodeId, MemberView>,
     ) -> BTreeMap<BlobDigest, Offer> {
         let learnt = self.learnt();
         let mut unknown: BTreeMap<BlobDigest, Offer> = BTreeMap::new();

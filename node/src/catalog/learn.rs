@@ -18,6 +18,8 @@ const AGAIN_AFTER: Duration = Duration::from_secs(1);
 const AGAIN_MAX: Duration = Duration::from_secs(60);
 /// Without news the members are looked at so often, to forget models that have gone.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
+/// Cards that are fetched at once; others wait for them.
+const AT_ONCE: usize = 4;
 /// Longest lists and names of a card.
 const LIST_MAX: usize = 1024;
 const NAME_MAX: usize = 256;
@@ -41,7 +43,7 @@ pub(crate) async fn run(node: Arc<Node>) {
         let mut wake = now + LOOK_EVERY;
         for (card, offer) in unknown {
             match failing.get(&card) {
-                _ if busy.contains(&card) => {}
+                _ if busy.contains(&card) || busy.len() >= AT_ONCE => {}
                 Some(failing) if failing.until > now => wake = wake.min(failing.until),
                 _ => {
                     busy.insert(card);
