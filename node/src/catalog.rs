@@ -24,6 +24,8 @@ use tokio::sync::Notify;
 
 /// Models of other nodes that are kept ready; a tokenizer takes up to some hundred MB of memory.
 const LEARNT_MAX: usize = 64;
+/// For so long after its start a node does not say that a model does not exist.
+const HEARING: Duration = Duration::from_secs(5);
 /// A model that nobody has offered for so long is forgotten; until then requests for it are told to
 /// come again, as its nodes may be restarting.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
@@ -131,6 +133,8 @@ pub(crate) struct Catalog {
     learnt: Mutex<BTreeMap<BlobDigest, Learnt>>,
     listing: RwLock<Arc<Listing>>,
     shelf: Arc<Shelf>,
+    /// Until then members may not have been heard that serve models.
+    hearing_until: Instant,
     /// Cards may have come that nobody has looked for yet.
     news: Notify,
 }
@@ -161,12 +165,14 @@ pub(crate) fn offers_differ(before: Option<&MemberView>, now: &MemberView) -> bo
 
 impl Catalog {
     /// A catalogue that knows `own`; what it learns is kept in `folder`.
-    pub(crate) fn new(own: Option<Own>, folder: &Path) -> Self {
+    /// `others` says whether there are other members.
+    pub(crate) fn new(own: Option<Own>, folder: &Path, others: bool) -> Self {
         let catalog = Self {
             own,
             learnt: Mutex::default(),
             listing: RwLock::default(),
             shelf: Arc::new(Shelf::open(folder)),
+            hearing_until: Instant::now() + if others { HEARING } else { Duration::ZERO },
             news: Notify::new(),
         };
         catalog.relist(&BTreeMap::new());
@@ -190,6 +196,9 @@ impl Catalog {
     /// Whether a model of this name, or any, has yet to be learnt.
     pub(crate) fn awaits(&self, model: Option<&str>) -> bool {
         let listing = self.listing();
+        if Instant::now() < self.hearing_until {
+            return model.is_some() || listing.served.is_empty();
+        }
         model.map_or(!listing.awaited.is_empty(), |model| listing.awaited.contains(model))
     }
 

@@ -435,6 +435,12 @@ impl Config {
                 "seconds of silence after which a connection is closed; 60 is the default",
             );
         }
+        if self.engine.served_name.len() > 256 {
+            return usage(
+                "engine.served_name has more than 256 bytes".into(),
+                "give the model a shorter name, or none to use its own",
+            );
+        }
         let bad = |name: &&String| name.is_empty() || name.len() > 256;
         if let Some(alias) = self.engine.aliases.iter().find(bad) {
             return usage(

@@ -17,6 +17,7 @@ use bytes::Bytes;
 use model::Message;
 use protocol::id::TenantId;
 use scan::Elements;
+use serde_json::Value;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Bodies up to this many bytes are read as quickly as they are looked up.
@@ -81,13 +82,52 @@ struct Known {
     body: Bytes,
     elements: Elements,
     history: History,
+    bytes: usize,
 }
 
 impl Known {
-    /// Memory that it takes: its text is there as bytes, as message and for the template.
+    /// About the memory that it takes.
     fn bytes(&self) -> usize {
-        const MESSAGE: usize = 512;
-        self.body.len() * 3 + self.history.messages.len() * MESSAGE
+        self.bytes
+    }
+}
+
+/// Whose list of messages a body holds: the same bytes mean one thing here and another there.
+#[derive(Clone, Copy)]
+pub(crate) enum List {
+    /// Of Chat Completions.
+    Chat,
+    /// Of Messages.
+    Messages,
+}
+
+impl List {
+    /// The field's name.
+    fn field(self) -> &'static str {
+        match self {
+            Self::Chat | Self::Messages => "messages",
+        }
+    }
+
+    /// What tells it from the others.
+    fn tag(self) -> &'static str {
+        match self {
+            Self::Chat => "chat",
+            Self::Messages => "messages",
+        }
+    }
+}
+
+/// About how many bytes a value takes, as JSON and once more as templates see it.
+fn weight(value: &Value) -> usize {
+    const NODE: usize = 96;
+    NODE + match value {
+        Value::String(text) => text.len() * 2,
+        Value::Array(values) => values.iter().map(weight).sum(),
+        Value::Object(fields) => {
+            fields.iter().map(|(key, value)| NODE + key.len() * 2 + weight(value)).sum()
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
     }
 }
 
@@ -110,7 +150,7 @@ impl Bodies {
         &self,
         tenant: &TenantId,
         body: &Bytes,
-        list: &str,
+        list: List,
         read: impl Fn(&[u8], &mut History) -> Result<Ask, ApiError>,
     ) -> Result<Ask, ApiError> {
         let place = (body.len() > SMALL).then(|| place(tenant, body, list)).flatten();
@@ -129,7 +169,7 @@ impl Bodies {
             None => {
                 let mut history = History::default();
                 let ask = read(body, &mut history)?;
-                let elements = scan::elements(body, list, usize::MAX);
+                let elements = scan::elements(body, list.field(), usize::MAX);
                 let elements = elements.filter(|found| found.ends.len() == history.len());
                 let Some(elements) = elements else { return Ok(ask) };
                 (ask, elements, history)
@@ -139,7 +179,9 @@ impl Bodies {
             let length = known.history.len();
             shared + CHANGED_MAX >= length && history.len() >= length
         });
-        let known = Arc::new(Known { body: body.clone(), elements, history });
+        let messages: usize = history.messages.iter().map(|message| weight(message)).sum();
+        let bytes = body.len() + messages;
+        let known = Arc::new(Known { body: body.clone(), elements, history, bytes });
         self.remember(place, replaced.map(|(_, known)| known), known);
         Ok(ask)
     }
@@ -161,11 +203,11 @@ impl Bodies {
 }
 
 /// Where bodies are remembered that begin as this one does.
-fn place(tenant: &TenantId, body: &[u8], list: &str) -> Option<Digest> {
-    let elements = scan::elements(body, list, BEGINNING)?;
+fn place(tenant: &TenantId, body: &[u8], list: List) -> Option<Digest> {
+    let elements = scan::elements(body, list.field(), BEGINNING)?;
     let beginning = body.get(..*elements.ends.last()?)?;
     let mut hasher = blake3::Hasher::new();
-    for name in [tenant.0.as_str(), list] {
+    for name in [tenant.0.as_str(), list.tag()] {
         hasher.update(&(name.len() as u64).to_le_bytes()).update(name.as_bytes());
     }
     Some(*hasher.update(beginning).finalize().as_bytes())
@@ -176,7 +218,7 @@ fn go_on(
     known: &Known,
     shared: usize,
     body: &[u8],
-    list: &str,
+    list: List,
     read: impl Fn(&[u8], &mut History) -> Result<Ask, ApiError>,
 ) -> Option<(Ask, Elements, History)> {
     let end = *known.elements.ends.get(shared.checked_sub(1)?)?;
@@ -186,7 +228,7 @@ fn go_on(
     let mut history = known.history.first(shared);
     let ask = read(&short, &mut history).ok()?;
     let ends = known.elements.ends.iter().take(shared).copied();
-    let new = scan::elements(&short, list, usize::MAX)?;
+    let new = scan::elements(&short, list.field(), usize::MAX)?;
     let new = new.ends.iter().map(|end| end - first + rest);
     let elements = Elements { first, ends: ends.chain(new).collect() };
     (elements.ends.len() == history.len()).then_some((ask, elements, history))

@@ -194,14 +194,9 @@ impl Keeper {
         self.remembered.invalidate(&self.name(id, 0));
         let Some((parts, _)) = self.part(id, 0).await? else { return Ok(false) };
         for part in (0..parts.max(1)).rev() {
-            let name = self.name(id, part);
-            if let Err(why) = self.cluster.forget(name).await {
-                // Of several that delete it at once one does, and the others see that it is gone.
-                match self.cluster.recall(name).await {
-                    Ok(None) => {}
-                    _ => return Err(unavailable(why)),
-                }
-            }
+            // A deletion that no disk has taken may be undone by a restart: it is not told as done,
+            // though nobody finds the response any more.
+            self.cluster.forget(self.name(id, part)).await.map_err(unavailable)?;
         }
         Ok(true)
     }

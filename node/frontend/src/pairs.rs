@@ -125,7 +125,8 @@ impl Pairs {
                 while self.calls.get(self.next).is_some_and(|call| call.answered) {
                     self.next += 1;
                 }
-                self.next
+                // Without one that waits it belongs to none, also to none that comes later.
+                if self.next < self.calls.len() { self.next } else { usize::MAX }
             }
         };
         self.results.push(Answer { message, call });
@@ -152,3 +153,6 @@ impl Pairs {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -239,11 +239,12 @@ pub(crate) fn resolve(
         None => models.first().filter(|_| models.len() == 1),
     };
     let Some(served) = served.cloned() else {
-        if cluster.awaits(ask.model.as_deref()) {
-            return Err(ApiError::awaited());
-        }
         let names: Vec<String> = models.iter().map(|m| m.name.clone()).collect();
-        return Err(ApiError::no_model(ask.model.as_deref().unwrap_or_default(), &names));
+        let asked = ask.model.as_deref().unwrap_or_default();
+        if cluster.awaits(ask.model.as_deref()) {
+            return Err(ApiError::awaited(asked, &names));
+        }
+        return Err(ApiError::no_model(asked, &names));
     };
     let salt = ask.nvext.cache_salt.as_deref().map(ClientSalt::of);
     let Some(key) = cluster.routing_key(&served.name, tenant, salt.as_ref()) else {

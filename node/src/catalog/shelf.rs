@@ -23,7 +23,13 @@ impl Shelf {
         for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
             let read = entry.metadata().and_then(|meta| meta.modified()).ok();
             let old = read.and_then(|read| now.duration_since(read).ok());
-            let half = entry.file_name().to_string_lossy().ends_with(".part");
+            // Only what this node has written.
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let half = name.ends_with(".part");
+            let digest = name.strip_suffix(".part").unwrap_or(&name);
+            if protocol::id::parse_hex::<32>(digest).is_none() {
+                continue;
+            }
             if half || old.is_some_and(|age| age > KEPT) {
                 let _ = std::fs::remove_file(entry.path());
             }

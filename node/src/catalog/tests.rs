@@ -55,7 +55,7 @@ fn view(node: u8, state: MemberState, cards: &[&ModelCard]) -> (NodeId, MemberVi
 fn catalog(own: bool) -> Catalog {
     let model = Model::builtin().unwrap();
     let own = own.then(|| Own::new(&model, ("own", &["mine".into()]), Format::Hermes, 500, 3));
-    Catalog::new(own, std::path::Path::new("/nonexistent"))
+    Catalog::new(own, std::path::Path::new("/nonexistent"), false)
 }
 
 fn names(catalog: &Catalog) -> Vec<(String, u32)> {

@@ -128,7 +128,8 @@ async fn fetched(hub: &Hub, cache: &Cache, name: &Name) -> Result<PathBuf, Troub
         for file in files.iter().filter(|file| !folder.join(file).is_file()) {
             wanted.push(hub.look(&name.repo, &commit, file).await?);
         }
-        let bytes: u64 = wanted.iter().filter_map(|file| file.size).sum();
+        let sizes = wanted.iter().filter_map(|file| file.size);
+        let bytes = sizes.fold(0, u64::saturating_add);
         cache.has_room(&wanted).map_err(Trouble::Final)?;
         if bytes > 1 << 20 {
             tracing::info!(model = name.repo, mb = bytes / 1_000_000, into = %cache, "downloading");

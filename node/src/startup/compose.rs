@@ -265,6 +265,7 @@ pub(super) async fn run(
     let (built, placement) = build_machines(&home, &membership, &served, clock)?;
     let queue = Queue::start(home.config.engine.window(), clock).await?;
     let roster = roster(&home, &membership)?;
+    let others = roster.all().len() > 1;
     let node = Arc::new(Node {
         clock,
         id: home.node(),
@@ -280,7 +281,7 @@ pub(super) async fn run(
             .iter()
             .map(|(id, engine)| (*id, LocalEngine::new(engine.spec().clone())))
             .collect(),
-        catalog: Catalog::new(served.model, &home.config.node.data_dir.join("models")),
+        catalog: Catalog::new(served.model, &home.config.node.data_dir.join("cards"), others),
         engine_mail: Arc::new(Semaphore::new(actors::engine::EVENTS_MAX)),
         gossip_mail: Arc::new(Semaphore::new(GOSSIP_MAIL_MAX)),
         state_mail: Arc::new(Semaphore::new(STATE_MAIL_MAX)),

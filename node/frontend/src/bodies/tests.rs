@@ -14,7 +14,7 @@ fn tenant(name: &str) -> TenantId {
 
 fn read(bodies: &Bodies, body: &str, dialect: Dialect) -> Result<Ask, ApiError> {
     let body = Bytes::copy_from_slice(body.as_bytes());
-    bodies.read(&tenant("a"), &body, "messages", dialect)
+    bodies.read(&tenant("a"), &body, List::Chat, dialect)
 }
 
 fn user(text: &str) -> Value {
@@ -61,8 +61,8 @@ fn what_was_read_is_not_read_again() {
 fn tenants_share_nothing_and_memory_is_bounded() {
     let bodies = Bodies::new(200_000);
     let whole = Bytes::from(body(&long()));
-    let first = bodies.read(&tenant("a"), &whole, "messages", CHAT).unwrap();
-    let other = bodies.read(&tenant("b"), &whole, "messages", CHAT).unwrap();
+    let first = bodies.read(&tenant("a"), &whole, List::Chat, CHAT).unwrap();
+    let other = bodies.read(&tenant("b"), &whole, List::Chat, CHAT).unwrap();
     assert_eq!(shared(&first, &other), 0);
     for n in 0..40 {
         let mut history = long();
@@ -182,7 +182,7 @@ proptest! {
                 text[at] = byte;
             }
             let plain = dialect(&text, &mut History::default());
-            let read = bodies.read(&tenant("a"), &Bytes::from(text), "messages", dialect);
+            let read = bodies.read(&tenant("a"), &Bytes::from(text), List::Chat, dialect);
             prop_assert_eq!(format!("{read:?}"), format!("{plain:?}"));
         }
     }

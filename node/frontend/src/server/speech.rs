@@ -1,7 +1,7 @@
 //! Endpoints that generate: how each reads its body, and how its answers are written.
 
 use crate::ask::Ask;
-use crate::bodies::Bodies;
+use crate::bodies::{Bodies, List};
 use crate::error::{ApiError, Dialect};
 use crate::keeper::Standing;
 use crate::responses::record::{Recalled, Record, Wanted};
@@ -77,12 +77,14 @@ impl Endpoint {
         seal: impl FnOnce() -> Seal,
         recalled: Recalled,
     ) -> Result<(Ask, Style), ApiError> {
-        const LIST: &str = "messages";
         Ok(match self {
-            Self::Chat => (bodies.read(tenant, body, LIST, chat::request::read_on)?, Style::Chat),
-            Self::Messages => {
-                (bodies.read(tenant, body, LIST, messages::request::read_on)?, Style::Messages)
+            Self::Chat => {
+                (bodies.read(tenant, body, List::Chat, chat::request::read_on)?, Style::Chat)
             }
+            Self::Messages => (
+                bodies.read(tenant, body, List::Messages, messages::request::read_on)?,
+                Style::Messages,
+            ),
             Self::Completions | Self::Responses => self.read(body, seal, recalled)?,
         })
     }

@@ -345,9 +345,9 @@ async fn packed_bodies_are_refused_by_name() {
 }
 
 #[tokio::test]
-async fn of_several_that_delete_the_last_is_not_told_of_a_failure() {
+async fn a_deletion_that_no_node_could_keep_is_not_told_as_done() {
     let node = Arc::new(Fake { losing: true, ..Fake::new(say("x")) });
     let (one, _) = responded(&node, &json!({"input": "q"})).await;
     let reply = call(&node, Method::DELETE, &format!("{RESPONSES}/{}", id(&one))).await;
-    assert_eq!(reply.status, 200, "{}", reply.text);
+    assert_eq!(reply.status, 503, "{}", reply.text);
 }

@@ -59,7 +59,7 @@ async fn a_model_whose_tokenizer_is_on_the_way_is_worth_a_retry() {
     let reply = ask("far").await;
     assert_eq!(reply.status, 503);
     assert_eq!(reply.headers["retry-after"], "1");
-    assert!(reply.text.contains("still fetching its tokenizer"), "{}", reply.text);
+    assert!(reply.text.contains("not known here yet"), "{}", reply.text);
     assert_eq!(ask("farther").await.status, 404);
     assert_eq!(ask("tiny").await.status, 200);
     let alone = Fake { names: Vec::new(), ..fake() };

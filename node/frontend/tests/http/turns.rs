@@ -109,3 +109,21 @@ proptest! {
         check(MESSAGES, steps);
     }
 }
+
+/// One body, sent to both dialects: what one of them read is none of the other's.
+#[tokio::test]
+async fn the_same_bytes_mean_something_else_in_another_dialect() {
+    let long = "word ".repeat(4000);
+    let call = json!({"id": "a", "type": "function", "function": {"name": "w", "arguments": "{}"}});
+    let messages = [
+        json!({"role": "user", "content": long}),
+        json!({"role": "assistant", "content": "yes", "tool_calls": [call]}),
+        json!({"role": "user", "content": "and?"}),
+    ];
+    let model = crate::cluster::tiny();
+    let both = Node::new(&model);
+    for path in [CHAT, MESSAGES, CHAT, MESSAGES] {
+        let alone = Node::new(&model).prompt(path, &messages, false).await;
+        assert_eq!(both.prompt(path, &messages, false).await.tokens, alone.tokens, "{path}");
+    }
+}

@@ -25,13 +25,23 @@ fn damaged_old_and_half_written_files_go() {
         digest
     });
     std::fs::write(folder.path().join(damaged.to_string()), "x").unwrap();
-    std::fs::write(folder.path().join("half.part"), "x").unwrap();
+    let half = folder.path().join(format!("{damaged}.part"));
+    std::fs::write(half, "x").unwrap();
+    // What is not its own stays.
+    let own = folder.path().join("mine.gguf");
+    let own = [own, folder.path().join("mine.part")];
+    for path in &own {
+        std::fs::write(path, "x").unwrap();
+        let file = std::fs::File::open(path).unwrap();
+        file.set_modified(SystemTime::now() - KEPT * 2).unwrap();
+    }
     let file = std::fs::File::open(folder.path().join(old.to_string())).unwrap();
     file.set_modified(SystemTime::now() - KEPT * 2).unwrap();
     let shelf = Shelf::open(folder.path());
     assert!(shelf.get(&damaged).is_none() && shelf.get(&old).is_none());
     assert_eq!(shelf.get(&fresh).unwrap(), "c");
-    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    assert!(own.iter().all(|path| path.exists()));
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 3);
 }
 
 #[test]

@@ -104,7 +104,7 @@ impl Cache {
             let have = fs::metadata(&blob).or_else(|_| fs::metadata(partial(&blob)));
             file.size.unwrap_or(0).saturating_sub(have.map_or(0, |have| have.len()))
         });
-        let missing: u64 = missing.sum();
+        let missing = missing.fold(0, u64::saturating_add);
         let folder = self.repo().join("blobs");
         fs::create_dir_all(&folder).map_err(|error| disk_fault(&folder, &error))?;
         let Ok(disk) = rustix::fs::statvfs(&folder) else { return Ok(()) };

@@ -107,6 +107,12 @@ impl Hub {
         let endpoint = std::env::var("HF_ENDPOINT").ok().filter(|text| !text.trim().is_empty());
         let endpoint = endpoint.as_deref().unwrap_or(HUB).trim().trim_end_matches('/').to_owned();
         let help = "HF_ENDPOINT is the address of a hub, as https://huggingface.co";
+        if endpoint.split('/').nth(2).is_some_and(|host| host.contains('@')) {
+            return Err(Fault::usage(
+                "HF_ENDPOINT holds a name or password",
+                "set HF_TOKEN instead",
+            ));
+        }
         if !endpoint.starts_with("https://") && !endpoint.starts_with("http://") {
             return Err(Fault::usage(format!("HF_ENDPOINT {endpoint:?} is not a URL"), help));
         }
@@ -237,6 +243,10 @@ impl Hub {
             let mut told = Instant::now();
             while let Some(piece) = pieces.next().await {
                 let piece = piece.map_err(|error| passing(&file.url, &error))?;
+                if file.size.is_some_and(|size| growing.length + piece.len() as u64 > size) {
+                    growing.restart().map_err(disk)?;
+                    return Err(self.odd(&file.url, "more bytes come than it told"));
+                }
                 growing.write(&piece).map_err(disk)?;
                 if told.elapsed() > PROGRESS {
                     told = Instant::now();
