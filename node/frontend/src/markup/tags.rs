@@ -242,6 +242,10 @@ fn read_mistral(text: &str, _: bool, _: &Tools) -> Option<Vec<Call>> {
         return json::read_calls(text);
     }
     let (head, _) = text.split_once('{')?;
+    // What stands between the mark and the arguments would be lost with a call.
+    if head.rsplit_once(MISTRAL_ARGS).is_some_and(|(_, between)| !between.trim().is_empty()) {
+        return None;
+    }
     let arguments = json::read_arguments(text.get(head.len()..)?)?;
     let name = head.split('[').next().unwrap_or_default();
     Some(vec![Call::new(name.trim(), arguments)?])

@@ -371,3 +371,11 @@ fn marks_where_none_is_needed_are_not_told() {
         assert_eq!(parsed.text, "", "{}", &header[..end]);
     }
 }
+
+#[test]
+fn what_stands_before_the_arguments_of_a_mistral_call_is_not_lost() {
+    let text = "[TOOL_CALLS]w[ARGS]ä{\"city\": \"Oslo\"}";
+    let mut markup = Markup::new(Format::Mistral, tools(), true, Opening::Free);
+    let parsed = parse_as(&mut markup, &[text]);
+    assert!(parsed.calls.is_empty() && parsed.text.contains('ä'), "{}", parsed.text);
+}
