@@ -119,6 +119,10 @@ impl Tokenizer {
 
     /// The text of `tokens`, without special tokens. Bytes that are not UTF-8 become U+FFFD.
     pub fn decode(&self, tokens: &[Token]) -> String {
+        if self.table().is_none() {
+            let tokens: Vec<u32> = tokens.iter().map(|token| token.0).collect();
+            return self.decode_whole(&tokens);
+        }
         let mut stream = self.decode_stream();
         let mut text: String = tokens.iter().filter_map(|token| stream.push(*token)).collect();
         text.push_str(&stream.finish());

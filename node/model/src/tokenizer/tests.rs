@@ -173,6 +173,120 @@ proptest! {
     }
 }
 
+/// SentencePiece's way, as Llama 2 has it: letters without a token are spelt in bytes.
+static SPELT: LazyLock<Tokenizer> = LazyLock::new(|| {
+    let mut vocab = serde_json::Map::new();
+    let mut add = |token: String| {
+        let id = vocab.len();
+        vocab.insert(token, id.into());
+    };
+    add("<unk>".into());
+    (0..=255u8).for_each(|byte| add(format!("<0x{byte:02X}>")));
+    ('a'..='z').for_each(|letter| add(letter.into()));
+    add("\u{2581}".into());
+    let library = serde_json::json!({
+        "version": "1.0", "added_tokens": [], "pre_tokenizer": null, "post_processor": null,
+        "normalizer": {"type": "Sequence", "normalizers": [
+            {"type": "Prepend", "prepend": "\u{2581}"},
+            {"type": "Replace", "pattern": {"String": " "}, "content": "\u{2581}"},
+        ]},
+        "decoder": {"type": "Sequence", "decoders": [
+            {"type": "Replace", "pattern": {"String": "\u{2581}"}, "content": " "},
+            {"type": "ByteFallback"}, {"type": "Fuse"},
+            {"type": "Strip", "content": " ", "start": 1, "stop": 0},
+        ]},
+        "model": {"type": "BPE", "vocab": vocab, "unk_token": "<unk>", "fuse_unk": true,
+                  "byte_fallback": true, "merges": []},
+    });
+    Tokenizer::from_json(Path::new("spelt"), library.to_string().as_bytes()).unwrap()
+});
+
+/// Its token of a byte.
+fn spelt(byte: u8) -> Token {
+    SPELT.token(&format!("<0x{byte:02X}>")).unwrap()
+}
+
+/// All text of a stream.
+fn streamed(tokenizer: &Tokenizer, tokens: &[Token]) -> String {
+    let mut stream = tokenizer.decode_stream();
+    let mut text: String = tokens.iter().filter_map(|token| stream.push(*token)).collect();
+    text.push_str(&stream.finish());
+    text
+}
+
+#[test]
+fn bytes_that_are_no_text_are_decoded_in_linear_time() {
+    let text = |bytes: usize| "\u{fffd}".repeat(bytes);
+    assert!(SPELT.decode(&vec![spelt(0x80); 200_000]) == text(200_000));
+    assert!(streamed(&SPELT, &vec![spelt(0x80); 20_000]) == text(20_000));
+    let bytes = without_table(&from_gguf(&gguf("gpt-2")).unwrap());
+    let lone = bytes.encode("ü", false)[1];
+    assert!(bytes.decode(&vec![lone; 200_000]) == text(200_000));
+    assert!(streamed(&bytes, &vec![lone; 20_000]) == text(20_000));
+}
+
+/// A byte that is no text takes nothing with it of what comes before or after it.
+#[test]
+fn text_around_a_lone_byte_is_not_lost() {
+    let face: Vec<Token> = "🙂".bytes().map(spelt).collect();
+    let word = SPELT.encode("and so on", false);
+    for (tokens, text) in [
+        ([face.clone(), vec![spelt(0x80)], word.clone()].concat(), "🙂\u{fffd} and so on"),
+        ([face.clone(), vec![spelt(0x80)]].concat(), "🙂\u{fffd}"),
+        ([word.clone(), vec![spelt(0xf0)], word].concat(), "and so on\u{fffd} and so on"),
+        ([face.clone(), face.clone(), face[..2].to_vec()].concat(), "🙂🙂\u{fffd}\u{fffd}"),
+    ] {
+        assert_eq!(streamed(&SPELT, &tokens), text);
+    }
+}
+
+proptest! {
+    /// However long a row of spelt letters is, each comes out with its last byte.
+    #[test]
+    fn spelt_letters_come_out_whole(text in "[a-zé日本🙂🇨🇭 ]{0,40}") {
+        let tokens = SPELT.encode(&text, false);
+        prop_assert_eq!(&SPELT.decode(&tokens), &text);
+        let mut stream = SPELT.decode_stream();
+        let mut letters = text.chars();
+        let mut told = String::new();
+        for token in tokens {
+            let piece = stream.push(token).unwrap_or_default();
+            prop_assert!(piece.chars().all(|letter| letters.next() == Some(letter)), "{:?}", piece);
+            told.push_str(&piece);
+        }
+        prop_assert_eq!(&told, &text);
+        prop_assert_eq!(stream.finish(), "");
+    }
+
+    /// Bytes of characters, whole and broken, in tokens that are not looked up in a table.
+    #[test]
+    fn streams_without_a_table_equal_the_library(
+        tokens in prop::collection::vec(prop::sample::select(vec!["a", "ü", "世", "🙂"]), 0..40),
+        dropped in prop::collection::vec(any::<prop::sample::Index>(), 0..4),
+    ) {
+        let tokenizer = without_table(&from_gguf(&gguf("gpt-2")).unwrap());
+        let mut tokens = tokenizer.encode(&tokens.concat(), false);
+        for at in dropped {
+            if !tokens.is_empty() {
+                tokens.remove(at.index(tokens.len()));
+            }
+        }
+        let whole = tokenizer.inner.upstream.decode(&ids(&tokens), true).unwrap();
+        prop_assert_eq!(streamed(&tokenizer, &tokens), whole.clone());
+        prop_assert_eq!(tokenizer.decode(&tokens), whole);
+    }
+
+    /// Whatever comes, no letter is lost that has a token.
+    #[test]
+    fn any_tokens_can_be_streamed(tokens in prop::collection::vec(0u32..290, 0..200)) {
+        let letters = |text: &str| text.chars().filter(char::is_ascii_lowercase).count();
+        let spelt: Vec<Token> = tokens.into_iter().map(Token).collect();
+        let own = |token: &&Token| (257..283).contains(&token.0);
+        let told = letters(&streamed(&SPELT, &spelt));
+        prop_assert!(told >= spelt.iter().filter(own).count(), "{:?}", spelt);
+    }
+}
+
 /// The lower bound counts every letter: text of long words is cheaper than text of short ones.
 #[test]
 fn the_fewest_tokens_follow_the_vocabulary() {
