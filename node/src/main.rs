@@ -44,7 +44,8 @@ use std::process::ExitCode;
 
 /// A request makes and drops some hundred small values on several threads, and a long session buffers
 /// of its history's size: the system's allocator takes a sixth of the CPU time for these, and gives
-/// large ones back to the system each time.
+/// large ones back to the system each time. It must not ask for large pages: a buffer of some hundred
+/// kilobytes would have the system clear 2 MiB. (Weights ask for them on their own.)
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

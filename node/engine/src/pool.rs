@@ -75,7 +75,9 @@ pub(crate) struct KvPool {
 
 impl KvPool {
     pub(crate) fn new(shape: BlockShape, slots: usize) -> Self {
-        Self { shape, data: vec![0.0; slots * shape.floats()] }
+        let mut data = vec![0.0; slots * shape.floats()];
+        kernels::prefer_huge_pages(&mut data);
+        Self { shape, data }
     }
 
     pub(crate) fn shape(&self) -> BlockShape {

@@ -27,6 +27,7 @@ impl Linear {
         let rows = || matrices.iter().flat_map(|matrix| matrix.chunks_exact(inputs));
         let outputs = rows().count();
         let mut panels = vec![0f32; outputs.div_ceil(PANEL) * PANEL * inputs];
+        kernels::prefer_huge_pages(&mut panels);
         for (output, row) in rows().enumerate() {
             let panel = output / PANEL * PANEL * inputs;
             for (input, weight) in row.iter().enumerate() {
