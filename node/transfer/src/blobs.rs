@@ -7,7 +7,7 @@ use crate::blocks::send_paced;
 use crate::clock;
 use crate::connections::{self, Open};
 use crate::error::TransferError;
-use crate::frame::{self, FrameError, FrameReader};
+use crate::frame::{self, Chunks, FrameError, FrameReader};
 use crate::serve::{STREAM_CANCELLED, STREAM_FAILED};
 use crate::stream::{Sender, Stream, reader_gone};
 use crate::transfer::Inner;
@@ -23,8 +23,9 @@ use std::time::Duration;
 const FRAME_SHORT: usize = 64;
 /// Bytes that must come within [`crate::Limits::idle`], else the holder has stalled.
 const PIECE: usize = 64 << 10;
-/// A reader does not hold a blob in memory for longer.
-const SENT_WITHIN: Duration = Duration::from_secs(600);
+/// A blob is not on its way for longer: a reader does not hold it in the holder's memory, nor a
+/// holder that sends drop by drop a place among the blobs that are fetched at once.
+const WHOLE_WITHIN: Duration = Duration::from_secs(600);
 
 /// Answers one request of a member.
 pub(crate) async fn answer(inner: &Arc<Inner>, peer: NodeId, stream: &mut Stream) {
@@ -38,7 +39,7 @@ pub(crate) async fn answer(inner: &Arc<Inner>, peer: NodeId, stream: &mut Stream
         return send.finish().await;
     };
     let gone = reader_gone(send, recv);
-    if !asked::sent(SENT_WITHIN, gone, send_blob(inner, peer, request, send)).await {
+    if !asked::sent(WHOLE_WITHIN, gone, send_blob(inner, peer, request, send)).await {
         send.reset(STREAM_FAILED);
     }
 }
@@ -74,7 +75,7 @@ pub(crate) async fn fetch(
         .admit(&node, clock::now())
         .map_err(|left| TransferError::Quarantined { node, for_ms: left.as_millis() as u64 })?;
     let mut open = connections::open(inner, node, Alpn::Blobs, addrs).await?;
-    let blob = receive(&mut open, digest, inner.limits.idle).await;
+    let blob = in_time(receive(&mut open, digest, inner.limits.idle)).await;
     match blob {
         Ok(bytes) => {
             open.give_back(inner.limits.connect).await;
@@ -87,14 +88,31 @@ pub(crate) async fn fetch(
     }
 }
 
-/// The blob, checked; or why not, in words.
+/// What comes of `receiving`, unless it takes too long as a whole.
+async fn in_time(receiving: impl Future<Output = Result<Bytes, String>>) -> Result<Bytes, String> {
+    match tokio::time::timeout(WHOLE_WITHIN, receiving).await {
+        Ok(blob) => blob,
+        Err(_) => Err(format!("not all had come after {} s", WHOLE_WITHIN.as_secs())),
+    }
+}
+
+/// Asks for the blob; or why it did not come, in words.
 async fn receive(open: &mut Open, digest: BlobDigest, idle: Duration) -> Result<Bytes, String> {
     let Stream { send, recv } = &mut open.stream;
+    frame::write(send, &BlobRequest { digest }).await.map_err(|e| e.to_string())?;
+    send.finish().await;
+    content(recv, digest, idle).await
+}
+
+/// The blob, checked.
+async fn content<S: Chunks>(
+    stream: S,
+    digest: BlobDigest,
+    idle: Duration,
+) -> Result<Bytes, String> {
     let broke = |e: FrameError| e.to_string();
     let stalled = |_| "nothing came for too long".to_owned();
-    frame::write(send, &BlobRequest { digest }).await.map_err(broke)?;
-    send.finish().await;
-    let mut reader = FrameReader::new(recv);
+    let mut reader = FrameReader::new(stream);
     let head = tokio::time::timeout(idle, reader.frame::<BlobHead>(FRAME_SHORT));
     let length = match head.await.map_err(stalled)?.map_err(broke)? {
         BlobHead::Present { length } if length <= BLOB_MAX => length as usize,
@@ -118,3 +136,6 @@ async fn receive(open: &mut Open, digest: BlobDigest, idle: Duration) -> Result<
     }
     Ok(bytes.into())
 }
+
+#[cfg(test)]
+mod tests;
