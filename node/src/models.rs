@@ -7,15 +7,25 @@ use crate::config::EngineConfig;
 use crate::fault::Fault;
 use frontend::Format;
 use model::{Date, Model, OpenOptions};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// The cache folder of the environment.
+fn cache_home() -> PathBuf {
+    cache_home_of(std::env::var_os("XDG_CACHE_HOME"), std::env::var_os("HOME"))
+}
+
+/// An empty variable is none.
+fn cache_home_of(xdg: Option<OsString>, home: Option<OsString>) -> PathBuf {
+    let set = |path: Option<OsString>| path.filter(|path| !path.is_empty()).map(PathBuf::from);
+    let home = || set(home).unwrap_or_else(|| PathBuf::from("/var/lib")).join(".cache");
+    set(xdg).unwrap_or_else(home)
+}
+
 /// Folder of the models that can be named without a path.
-pub(crate) fn cache_dir() -> PathBuf {
-    let home = std::env::var_os("HOME").map_or_else(|| PathBuf::from("/var/lib"), PathBuf::from);
-    std::env::var_os("XDG_CACHE_HOME")
-        .map_or_else(|| home.join(".cache"), PathBuf::from)
-        .join("dynamo-node/models")
+fn cache_dir() -> PathBuf {
+    cache_home().join("dynamo-node/models")
 }
 
 /// The file or folder behind a name or path.
@@ -35,29 +45,47 @@ fn locate(name: &str) -> Result<PathBuf, Fault> {
             )),
         };
     }
-    let entries = std::fs::read_dir(cache_dir()).into_iter().flatten().flatten();
-    let mut known = Vec::new();
-    for entry in entries {
-        let file = entry.file_name().to_string_lossy().into_owned();
-        let stem = file.strip_suffix(".gguf").unwrap_or(&file).to_ascii_lowercase();
-        // `smollm2-135m-instruct` names `SmolLM2-135M-Instruct.Q4_1.gguf` too.
-        let short = stem.rsplit_once('.').map_or(stem.as_str(), |(short, _)| short).to_owned();
-        let wanted = name.to_ascii_lowercase();
-        if stem == wanted || short == wanted {
-            return Ok(entry.path());
-        }
-        known.push(stem);
-    }
+    find(&cache_dir(), name)
+}
+
+/// The model of this name in a folder of models.
+fn find(folder: &Path, name: &str) -> Result<PathBuf, Fault> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut known: Vec<(String, PathBuf)> = entries
+        .map(|entry| {
+            let file = entry.file_name().to_string_lossy().to_ascii_lowercase();
+            (file.strip_suffix(".gguf").unwrap_or(&file).to_owned(), entry.path())
+        })
+        .collect();
     known.sort();
-    let there = if known.is_empty() {
-        "it is empty".into()
-    } else {
-        format!("it holds {}", known.join(", "))
+    let wanted = name.to_ascii_lowercase();
+    let mut fits: Vec<&(String, PathBuf)> =
+        known.iter().filter(|(stem, _)| *stem == wanted).collect();
+    if fits.is_empty() {
+        // `smollm2-135m-instruct` names `SmolLM2-135M-Instruct.Q4_1.gguf` too.
+        let short = |stem: &str| stem.rsplit_once('.').is_some_and(|(short, _)| short == wanted);
+        fits = known.iter().filter(|(stem, _)| short(stem)).collect();
+    }
+    let list = |models: &[&(String, PathBuf)]| -> String {
+        let stems: Vec<&str> = models.iter().map(|(stem, _)| stem.as_str()).collect();
+        stems.join(", ")
     };
-    Err(Fault::new(
-        format!("the model {name:?} is not in {} ({there})", cache_dir().display()),
-        "run `./dev setup` for the newcomer's model, or give --model a folder or GGUF file",
-    ))
+    match fits.as_slice() {
+        [(_, path)] => Ok(path.clone()),
+        [] => {
+            let all = list(&known.iter().collect::<Vec<_>>());
+            let there =
+                if all.is_empty() { "it is empty".into() } else { format!("it holds {all}") };
+            Err(Fault::new(
+                format!("the model {name:?} is not in {} ({there})", folder.display()),
+                "run `./dev setup` for the newcomer's model, or give --model a folder or GGUF file",
+            ))
+        }
+        several => Err(Fault::new(
+            format!("{name:?} may be any of {} in {}", list(several), folder.display()),
+            "give --model one of these names, or the path of one",
+        )),
+    }
 }
 
 /// The newcomer's model.
@@ -101,3 +129,6 @@ pub(crate) fn served_name(config: &EngineConfig, model: &Model) -> String {
         None => model.name().to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -95,14 +95,26 @@ pub(crate) fn get(name: &Name) -> Result<PathBuf, Fault> {
     match runtime.block_on(fetched(&hub, &cache, name)) {
         Ok(path) => Ok(path),
         Err(Trouble::Final(fault)) => Err(fault),
-        Err(Trouble::Passing(why)) => match kept(&cache, name)? {
-            Some(path) => {
-                tracing::warn!(model = name.repo, "{why}; going on with what is in the cache");
-                Ok(path)
-            }
-            None => Err(hub.unreachable(&why)),
-        },
+        Err(Trouble::Passing(why)) => {
+            in_its_place(kept(&cache, name)?, &why, || hub.unreachable(&why))
+        }
+        Err(Trouble::Damaged(why)) => {
+            let help = "something between the hub and this machine changes files, or the hub's are \
+                        damaged: try again later, or another hub in HF_ENDPOINT";
+            in_its_place(kept(&cache, name)?, &why, || Fault::new(&why, help))
+        }
     }
+}
+
+/// What is in the cache instead of what the hub did not give.
+fn in_its_place(
+    kept: Option<PathBuf>,
+    why: &str,
+    fault: impl FnOnce() -> Fault,
+) -> Result<PathBuf, Fault> {
+    let path = kept.ok_or_else(fault)?;
+    tracing::warn!("{why}; going on with what is in the cache");
+    Ok(path)
 }
 
 /// The model in the cache, if it is whole there.

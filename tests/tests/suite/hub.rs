@@ -130,10 +130,23 @@ async fn a_download_that_breaks_goes_on_where_it_was() {
     let mood = Mood { cuts: vec![100_000, 300_000], ..Mood::default() };
     let hub = Hub::start(NAME, repository(), mood);
     answer(NAME, environment(&hub.endpoint, home.path()), &[]).await;
-    let asked = hub.asked();
-    let ranges = asked.iter().filter(|asked| asked.what.starts_with("GET /store"));
-    let ranges: Vec<_> = ranges.map(|asked| asked.range.clone().unwrap_or_default()).collect();
-    assert_eq!(ranges, ["", "bytes=100000-", "bytes=300000-"]);
+    assert_eq!(ranges(&hub), ["", "bytes=100000-", "bytes=300000-"]);
+}
+
+/// What was asked for of large files.
+fn ranges(hub: &Hub) -> Vec<String> {
+    let asked = hub.asked().into_iter().filter(|asked| asked.what.starts_with("GET /store"));
+    asked.map(|asked| asked.range.unwrap_or_default()).collect()
+}
+
+#[tokio::test]
+async fn a_hub_that_is_busy_costs_nothing_that_has_come() {
+    let home = tempfile::tempdir().unwrap();
+    let mood = Mood { cuts: vec![100_000], busy: 1, ..Mood::default() };
+    let hub = Hub::start(NAME, repository(), mood);
+    answer(NAME, environment(&hub.endpoint, home.path()), &[]).await;
+    let rest = "bytes=100000-";
+    assert_eq!(ranges(&hub), ["", rest, rest]);
 }
 
 /// The name under which a file grows in the cache.
@@ -163,7 +176,10 @@ async fn what_an_earlier_process_left_is_gone_on_with_or_begun_anew() {
 
 /// A start that must fail.
 fn refused(model: &str, hub: &str, more: &[(&str, &str)]) -> Ended {
-    let bench = Bench::new();
+    refused_in(&Bench::new(), model, hub, more)
+}
+
+fn refused_in(bench: &Bench, model: &str, hub: &str, more: &[(&str, &str)]) -> Ended {
     let env = environment(hub, &bench.path("hf"));
     let env: Vec<(&str, &str)> = env.iter().map(|(name, value)| (&**name, &**value)).collect();
     let arguments = format!("start --data-dir d --model {model} {}", free_ports());
@@ -190,7 +206,32 @@ fn a_hub_that_is_not_there() {
     says(&refused(NAME, away, &[]), &[away], &["HF_ENDPOINT", "--model"]);
     let offline = refused(NAME, away, &[("HF_HUB_OFFLINE", "1")]);
     says(&offline, &["HF_HUB_OFFLINE", NAME], &["without HF_HUB_OFFLINE"]);
-    refused(NAME, "somewhere", &[]).refused_with(2, &["HF_ENDPOINT"]);
+    for (odd, why) in [
+        ("somewhere", "not a URL"),
+        ("http://127.0.0.1:9/?x=1", "more than an address"),
+        ("http://name:word@127.0.0.1:9", "holds a name or password"),
+    ] {
+        let ended = refused(NAME, odd, &[]);
+        ended.refused_with(2, &["HF_ENDPOINT", why]);
+        assert!(!ended.stderr.contains("word@"), "{}", ended.stderr);
+    }
+}
+
+#[test]
+fn files_that_are_not_what_the_hub_says() {
+    for (mood, error, help) in [
+        (Mood { spoils: true, ..Mood::default() }, "another SHA-256", "changes files"),
+        (Mood { adds: 64 << 20, ..Mood::default() }, "more bytes come than it told", "proxies"),
+    ] {
+        let hub = Hub::start(NAME, repository(), mood);
+        let bench = Bench::new();
+        let ended = refused_in(&bench, NAME, &hub.endpoint, &[]);
+        says(&ended, &[error], &[help]);
+        let blobs = bench.path("hf/hub/models--tiny--Qwen3/blobs");
+        let sizes = std::fs::read_dir(blobs).unwrap().map(|file| file.unwrap().metadata().unwrap());
+        let most = sizes.map(|meta| meta.len()).max().unwrap();
+        assert!(most < weights().len() as u64, "{most} bytes were left of what is no model");
+    }
 }
 
 #[test]

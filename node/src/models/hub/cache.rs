@@ -3,6 +3,7 @@
 use super::fetch::{Hub, Remote, Trouble};
 use super::plain;
 use crate::fault::Fault;
+use crate::models::cache_home;
 use std::fmt;
 use std::fs::{self, File};
 use std::io;
@@ -27,11 +28,7 @@ impl fmt::Display for Cache {
 
 /// `HF_HOME`, or where it is by default.
 pub(super) fn home() -> PathBuf {
-    let home = std::env::var_os("HOME").map_or_else(|| PathBuf::from("/var/lib"), PathBuf::from);
-    let cache = || {
-        let xdg = std::env::var_os("XDG_CACHE_HOME").filter(|path| !path.is_empty());
-        xdg.map_or_else(|| home.join(".cache"), PathBuf::from).join("huggingface")
-    };
+    let cache = || cache_home().join("huggingface");
     std::env::var_os("HF_HOME").filter(|p| !p.is_empty()).map_or_else(cache, PathBuf::from)
 }
 
@@ -115,7 +112,7 @@ impl Cache {
         Err(Fault::new(
             format!(
                 "the model needs {} MB more in {}, and {} MB are free",
-                missing / 1_000_000,
+                missing.div_ceil(1_000_000),
                 folder.display(),
                 free / 1_000_000
             ),

@@ -46,6 +46,8 @@ fn is_true(value: &str) -> bool {
 pub(super) enum Trouble {
     /// It may next time, and the cache may do until then.
     Passing(String),
+    /// What came is not what the hub says it is; the cache may do.
+    Damaged(String),
     Final(Fault),
 }
 
@@ -115,6 +117,9 @@ impl Hub {
         }
         if !endpoint.starts_with("https://") && !endpoint.starts_with("http://") {
             return Err(Fault::usage(format!("HF_ENDPOINT {endpoint:?} is not a URL"), help));
+        }
+        if endpoint.contains(['?', '#']) {
+            return Err(Fault::usage("HF_ENDPOINT holds more than an address and a path", help));
         }
         let fault = |error: &dyn std::fmt::Display| Fault::new(error, help);
         let config = tls().map_err(|error| fault(&error))?;
@@ -210,7 +215,9 @@ impl Hub {
         let mut wait = FIRST_WAIT;
         for _ in 0..TRIES {
             match self.attempt(file, into).await {
-                Err(Trouble::Passing(why)) => tracing::warn!("{why}; trying again"),
+                Err(Trouble::Passing(why) | Trouble::Damaged(why)) => {
+                    tracing::warn!("{why}; trying again");
+                }
                 end => return end,
             }
             tokio::time::sleep(wait).await;
@@ -231,10 +238,12 @@ impl Hub {
             let range = text(answer.headers(), CONTENT_RANGE.as_str()).unwrap_or_default();
             let goes_on = answer.status() == StatusCode::PARTIAL_CONTENT
                 && range.starts_with(&format!("bytes {}-", growing.length));
-            if !goes_on {
+            let status = answer.status();
+            // A refusal says nothing of what is there: it is gone on with later.
+            if !goes_on && (status.is_success() || status == StatusCode::RANGE_NOT_SATISFIABLE) {
                 growing.restart().map_err(disk)?;
             }
-            if !goes_on && answer.status() != StatusCode::OK {
+            if !goes_on && status != StatusCode::OK {
                 let of = file.url.strip_prefix(&self.endpoint).unwrap_or(&file.url);
                 let repo = of.split("/resolve/").next().unwrap_or(of).trim_start_matches('/');
                 return Err(self.refused(repo, &answer));
@@ -259,19 +268,20 @@ impl Hub {
         let size = growing.length;
         let digest = growing.end().map_err(disk)?;
         let right = match file.size {
-            Some(right) if right != size => Err(format!("{size} of {right} bytes came")),
+            Some(right) if right != size => {
+                Err(Trouble::Passing(format!("{}: {size} of {right} bytes came", file.url)))
+            }
             // The hub names large files by their SHA-256, small ones otherwise.
             _ if file.etag.len() == 64 && !file.etag.eq_ignore_ascii_case(&digest) => {
-                Err("what came has another SHA-256 than it should".to_owned())
+                let why = "what came has another SHA-256 than it should";
+                Err(Trouble::Damaged(format!("{}: {why}", file.url)))
             }
             _ => Ok(()),
         };
-        right.map_err(|why| {
-            if file.size.is_none_or(|right| size >= right) {
-                let _ = std::fs::remove_file(into);
-            }
-            Trouble::Passing(format!("{}: {why}", file.url))
-        })
+        if right.is_err() && file.size.is_none_or(|right| size >= right) {
+            let _ = std::fs::remove_file(into);
+        }
+        right
     }
 
     fn request(&self, client: &Client, method: Method, url: &str) -> RequestBuilder {

@@ -33,6 +33,12 @@ pub(crate) struct Mood {
     pub(crate) whole_only: bool,
     /// Says that large files are larger than they are.
     pub(crate) boasts: u64,
+    /// Large files come with a byte changed.
+    pub(crate) spoils: bool,
+    /// So many more bytes come with a large file than it has.
+    pub(crate) adds: usize,
+    /// So many times the rest of a large file is not given now.
+    pub(crate) busy: usize,
 }
 
 struct Shared {
@@ -176,7 +182,16 @@ impl Shared {
             let from = range.strip_prefix("bytes=").and_then(|range| range.strip_suffix('-'));
             from.unwrap().parse::<usize>().unwrap()
         });
+        if from > 0 && mood.busy > 0 {
+            mood.busy -= 1;
+            return head("503 Service Unavailable", "", 0).into();
+        }
         let status = if from > 0 { "206 Partial Content" } else { "200 OK" };
+        let mut bytes = bytes.clone();
+        if large {
+            bytes.extend(std::iter::repeat_n(0, mood.adds));
+            bytes[0] ^= u8::from(mood.spoils);
+        }
         let (last, all) = (bytes.len() - 1, bytes.len());
         let headers = match from {
             0 => format!("etag: \"{}\"\r\n", &hash[..40]),
