@@ -9,6 +9,7 @@ use protocol::hash::{PrefixHash, RoutingKey};
 use protocol::id::EngineId;
 use protocol::op::{ArrivingFrom, EngineOp, LeaseId, OpId};
 use protocol::time::Time;
+use std::sync::Arc;
 
 /// How far a leased block is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,7 +51,7 @@ pub(crate) struct Lease {
     pub(crate) engine: EngineId,
     pub(crate) key: RoutingKey,
     /// Names of the prompt's granules.
-    pub(crate) prefix: Vec<PrefixHash>,
+    pub(crate) prefix: Arc<Vec<PrefixHash>>,
     pub(crate) prompt_tokens: u32,
     /// Most blocks it can ever need.
     pub(crate) cap: u32,

@@ -11,6 +11,7 @@ use protocol::op::{
 use protocol::plan::Source;
 use protocol::prompt::{RangeClaim, Refusal};
 use protocol::time::Span;
+use std::sync::Arc;
 
 /// A placed request asks for its slots.
 #[derive(Clone, Debug)]
@@ -26,7 +27,7 @@ pub struct Prepare {
     /// The key of its tenant's names, for the blocks it will generate.
     pub key: RoutingKey,
     /// Names of all full granules of the prompt.
-    pub prefix: Vec<PrefixHash>,
+    pub prefix: Arc<Vec<PrefixHash>>,
     /// The prompt's length in tokens; at least 1.
     pub prompt_tokens: u32,
     /// Most tokens it will generate.

@@ -40,6 +40,19 @@ pub(crate) fn is_local(peer: &SocketAddr, headers: &HeaderMap) -> bool {
     peer.ip().is_loopback() && text("host").is_none_or(local) && origin.is_none_or(local)
 }
 
+/// Headers of callers that a proxy has passed on: they are elsewhere, though its connection comes
+/// from this machine.
+const PASSED_ON: [&str; 6] =
+    ["forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip", "via"];
+
+/// True for programs on this machine that came by themselves.
+fn is_program_here(peer: &SocketAddr, headers: &HeaderMap) -> bool {
+    // Programs send no Origin; a page does, also one that another program on this machine serves.
+    let from_page = headers.contains_key("origin");
+    let passed_on = PASSED_ON.iter().any(|name| headers.contains_key(*name));
+    !from_page && !passed_on && is_local(peer, headers)
+}
+
 /// Lets loopback callers pass, and those with the admin key.
 pub(crate) async fn guard(
     State(node): State<Arc<Node>>,
@@ -52,16 +65,14 @@ pub(crate) async fn guard(
         .get("authorization")
         .and_then(|value| value.to_str().ok())
         .and_then(|value| value.strip_prefix("Bearer "));
-    // Programs send no Origin; a page does, also one that another program on this machine serves.
-    let from_page = request.headers().contains_key("origin");
-    let local = !from_page && is_local(&peer, request.headers());
+    let local = is_program_here(&peer, request.headers());
     if local || key.is_some_and(|key| node.admin_key_is(key)) {
         return next.run(request).await;
     }
     problem(
         StatusCode::FORBIDDEN,
-        "this is for loopback callers, or callers with the node's admin key \
-         (Authorization: Bearer …, the key is in DATA_DIR/admin-key)",
+        "this is for loopback callers without a proxy between, or callers with the node's admin \
+         key (Authorization: Bearer …, the key is in DATA_DIR/admin-key)",
     )
 }
 

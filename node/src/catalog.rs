@@ -144,6 +144,8 @@ pub(crate) struct Catalog {
 pub(crate) struct Offer {
     routing: [u8; 32],
     name: String,
+    /// The longest that these engines take: tokens of prompt plus answer.
+    context: u32,
     holders: Vec<NodeId>,
 }
 
@@ -200,6 +202,15 @@ impl Catalog {
             return model.is_some() || listing.served.is_empty();
         }
         model.map_or(!listing.awaited.is_empty(), |model| listing.awaited.contains(model))
+    }
+
+    /// The namespace of a model that was listed; `None` when it is not any more.
+    pub(crate) fn namespace(&self, served: &ServedModel) -> Option<RoutingNamespace> {
+        let listing = self.listing();
+        // Another model may have its name by now: its names must not be given to this one's tokens.
+        let same = |listed: &ServedModel| Arc::ptr_eq(&listed.model, &served.model);
+        let at = listing.served.iter().position(same)?;
+        listing.routing.get(at).map(|(namespace, _)| namespace.clone())
     }
 
     /// The namespace of the listed model of this name, and its digest.
@@ -306,20 +317,28 @@ impl Catalog {
             let offer = unknown.entry(card).or_insert_with(|| Offer {
                 routing: report.routing,
                 name: report.model.clone(),
+                context: 0,
                 holders: Vec::new(),
             });
+            offer.context = offer.context.max(report.context);
             offer.holders.push(node);
         }
         unknown
     }
 
-    /// Takes a card in; false when there are too many.
-    fn learn(&self, card: BlobDigest, ready: Ready) -> bool {
+    /// Whether another card would be taken in.
+    fn has_room(&self) -> bool {
+        self.learnt().len() < LEARNT_MAX
+    }
+
+    /// Takes a card in, whose engines took `context` tokens when they were last heard of; false
+    /// when there are too many.
+    fn learn(&self, card: BlobDigest, ready: Ready, context: u32) -> bool {
         let mut learnt = self.learnt();
         if learnt.len() >= LEARNT_MAX {
             return false;
         }
-        learnt.insert(card, Learnt { ready, offered: Instant::now(), context: 0 });
+        learnt.insert(card, Learnt { ready, offered: Instant::now(), context });
         true
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::cli::{ClientArgs, StatusArgs, TokenArgs, WhyMissArgs};
 use crate::fault::Fault;
+use crate::files::{read_text, write_secret};
 use crate::print::print;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -18,7 +19,7 @@ async fn call(args: &ClientArgs, path: &str, body: Option<Value>) -> Result<Valu
         None => client.get(&url),
     };
     if let Some(file) = &args.admin_key_file {
-        let key = std::fs::read_to_string(file).map_err(|error| {
+        let key = read_text(file).map_err(|error| {
             Fault::new(format!("cannot read {}: {error}", file.display()), "check --admin-key-file")
         })?;
         request = request.bearer_auth(key.trim());
@@ -127,7 +128,7 @@ pub(crate) async fn ticket(args: &ClientArgs) -> Result<(), Fault> {
 pub(crate) async fn token(args: &TokenArgs) -> Result<(), Fault> {
     let body = json!({ "hours": args.hours, "uses": args.uses, "issuer": args.issuer });
     let answer = call(&args.client, "/admin/v1/token", Some(body)).await?;
-    crate::files::write_secret(&args.out, answer["token"].as_str().unwrap_or_default(), false)?;
+    write_secret(&args.out, answer["token"].as_str().unwrap_or_default(), false)?;
     print(format_args!("token written to {}", args.out.display()));
     Ok(())
 }
@@ -142,7 +143,7 @@ pub(crate) async fn leave(args: &ClientArgs) -> Result<(), Fault> {
 /// `dynamo-node route explain`
 pub(crate) async fn explain(args: &ClientArgs, file: &Path, as_json: bool) -> Result<(), Fault> {
     let read = |message: String| Fault::usage(message, "REQUEST.json is a chat or messages body");
-    let text = std::fs::read_to_string(file)
+    let text = read_text(file)
         .map_err(|error| read(format!("cannot read {}: {error}", file.display())))?;
     let body: Value = serde_json::from_str(&text)
         .map_err(|error| read(format!("{} is not JSON: {error}", file.display())))?;

@@ -30,11 +30,11 @@ impl Cluster for View {
 
     fn routing_key(
         &self,
-        model: &str,
+        served: &ServedModel,
         tenant: &TenantId,
         salt: Option<&ClientSalt>,
     ) -> Option<RoutingKey> {
-        self.0.routing_key(model, tenant, salt)
+        self.0.routing_key(served, tenant, salt)
     }
 
     fn serve(&self, prompt: Prompt, want: Want) -> BoxFuture<'static, Result<Served, Refusal>> {

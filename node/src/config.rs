@@ -8,6 +8,7 @@ pub(crate) use nvme::{NvmeSettings, NvmeSize};
 
 use crate::cli::NodeArgs;
 use crate::fault::Fault;
+use crate::files::read_text;
 use serde::Deserialize;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -280,7 +281,7 @@ impl Config {
         let mut config = match &args.config {
             None => Self::default(),
             Some(file) => {
-                let text = std::fs::read_to_string(file).map_err(|error| {
+                let text = read_text(file).map_err(|error| {
                     Fault::usage(
                         format!("cannot read the configuration file {}: {error}", file.display()),
                         "check the path given with --config",

@@ -14,6 +14,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
+use protocol::id::RequestId;
 use serde_json::json;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -151,13 +152,36 @@ async fn only_local(
     if is_local(&peer, request.headers()) {
         return next.run(request).await;
     }
+    refused(&request)
+}
+
+/// As the frontend's errors, in the dialect of the caller.
+fn refused(request: &Request) -> Response {
     let message = "this listener is for programs on this machine: the Host or Origin header names \
                    another one (--insecure-http serves others)";
-    let body = json!({ "error": { "message": message, "type": "permission_error" } });
-    (StatusCode::FORBIDDEN, Json(body)).into_response()
+    let kind = "permission_error";
+    let id = RequestId(crate::startup::entropy::<16>().map_or(0, u128::from_le_bytes)).to_string();
+    let path = request.uri().path();
+    let messages =
+        request.headers().contains_key("anthropic-version") || path.starts_with("/v1/messages");
+    let body = match messages {
+        true => json!({
+            "type": "error",
+            "error": { "type": kind, "message": message },
+            "request_id": id,
+        }),
+        false => json!({
+            "error": { "message": message, "type": kind, "param": null, "code": null },
+        }),
+    };
+    let names = [("request-id", id.clone()), ("x-request-id", id)];
+    (StatusCode::FORBIDDEN, names, Json(body)).into_response()
 }
 
 async fn metrics(State(node): State<Arc<Node>>) -> impl IntoResponse {
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     ([("content-type", kind)], crate::metrics::render(&node).await)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,7 @@
 //! The file of tenants and their API keys.
 
 use crate::fault::Fault;
+use crate::files::read_text;
 use crate::reread::{self, check_owner_only};
 use frontend::{KeyError, Keys, TenantSpec};
 use serde::Deserialize;
@@ -44,7 +45,7 @@ fn read(path: &Path) -> Result<(blake3::Hash, Vec<TenantSpec>), Fault> {
         )
     };
     check_owner_only(path, "the API keys")?;
-    let text = Zeroizing::new(std::fs::read_to_string(path).map_err(unreadable)?);
+    let text = Zeroizing::new(read_text(path).map_err(unreadable)?);
     let file: File = toml::from_str(&text).map_err(|error| {
         let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
         let line = before.matches('\n').count() + 1;

@@ -8,6 +8,7 @@ use crate::membership::{KnownMember, Membership, Roster};
 use crate::queue::Queue;
 use crate::run::LeaseCounter;
 use crate::switchboard::Switchboard;
+use frontend::ServedModel;
 use protocol::card::BlobDigest;
 use protocol::event::{Contact, EngineLoad, EngineReport, MemberState, MemberView};
 use protocol::hash::{ClientSalt, RoutingKey, RoutingNamespace, tenant_salt};
@@ -130,12 +131,11 @@ impl Node {
     /// The key of prefix names of a model for a tenant; `None` when the model has just gone.
     pub(crate) fn routing_key(
         &self,
-        model: &str,
+        served: &ServedModel,
         tenant: &TenantId,
         salt: Option<&ClientSalt>,
     ) -> Option<RoutingKey> {
-        let (routing, _) = self.catalog.routing(model)?;
-        Some(self.key_within(&routing, tenant, salt))
+        Some(self.key_within(&self.catalog.namespace(served)?, tenant, salt))
     }
 
     /// The key of prefix names of a prompt on an engine of this node.

@@ -2,10 +2,11 @@
 
 use crate::node::Node;
 use crate::queue::Ticket;
-use crate::serve::STREAM_ITEMS;
+use crate::serve::{STREAM_ITEMS, TAKEN_WITHIN, Untaken, pass_on};
 use crate::switchboard::Switchboard;
 use engine::Job;
 use kvstore::{In, Prepare};
+use protocol::hash::Token;
 use protocol::id::EngineId;
 use protocol::op::{Grant, LeaseId};
 use protocol::plan::Placed;
@@ -18,6 +19,9 @@ use wiring::Input;
 
 /// Longest wait for slots of a request that was admitted: as long as others may hold them.
 const SLOTS_WITHIN: Duration = Duration::from_secs(600);
+/// Longest wait for the entry node to take an item. It gives its client up before that, and this is
+/// for one that does not.
+const READ_WITHIN: Duration = TAKEN_WITHIN.saturating_add(Duration::from_secs(30));
 
 /// Numbers leases; never reused in one life.
 #[derive(Default)]
@@ -123,13 +127,12 @@ impl Run {
     /// answer is the same, and most of its blocks are still cached.
     async fn follow(
         self,
-        mut prompt: Prompt,
+        prompt: Prompt,
         context: u32,
         mut items: mpsc::Receiver<StreamItem>,
         sink: mpsc::Sender<StreamItem>,
     ) {
-        let asked = prompt.tokens.len();
-        let max_tokens = prompt.limits.max_tokens;
+        let mut answered = Vec::new();
         let mut first: Option<PromptSources> = None;
         let mut before = 0;
         loop {
@@ -146,17 +149,16 @@ impl Run {
                     StreamItem::Started(started)
                 }
                 Some(StreamItem::Tokens(tokens)) => {
-                    prompt.tokens.extend(&tokens);
+                    answered.extend(&tokens);
                     StreamItem::Tokens(tokens)
                 }
                 Some(StreamItem::Finished(finish))
                     if finish.reason == FinishReason::ContextFull
-                        && prompt.tokens.len() + 1 < context as usize =>
+                        && prompt.tokens.len() + answered.len() + 1 < context as usize =>
                 {
-                    before = u32::try_from(prompt.tokens.len() - asked).unwrap_or(u32::MAX);
-                    prompt.limits.max_tokens = max_tokens.saturating_sub(before).max(1);
+                    before = u32::try_from(answered.len()).unwrap_or(u32::MAX);
                     let again = tokio::select! {
-                        again = self.again(&mut prompt, before) => again,
+                        again = self.again(&prompt, &answered) => again,
                         () = sink.closed() => break,
                         () = self.node.stop.cancelled() => Err(Refusal::Gone),
                     };
@@ -176,8 +178,16 @@ impl Run {
                 Some(StreamItem::Failed(refusal)) => StreamItem::Failed(refusal),
             };
             let last = matches!(pass, StreamItem::Finished(_) | StreamItem::Failed(_));
-            if sink.send(pass).await.is_err() || last {
-                break;
+            match pass_on(&sink, pass, READ_WITHIN).await {
+                Ok(()) if !last => {}
+                // Dropping `items` aborts what still runs.
+                Ok(()) | Err(Untaken::Gone) => break,
+                Err(Untaken::Stuck) => {
+                    // Its entry node counts it.
+                    let request = prompt.id;
+                    tracing::info!(%request, "nobody takes this answer; the request is ended");
+                    break;
+                }
             }
         }
         self.end_session(&prompt);
@@ -191,17 +201,22 @@ impl Run {
         }
     }
 
-    /// Submits the prompt with the tokens so far.
+    /// Submits the prompt with what has been answered so far.
     async fn again(
         &self,
-        prompt: &mut Prompt,
-        resumed: u32,
+        prompt: &Prompt,
+        answered: &[Token],
     ) -> Result<mpsc::Receiver<StreamItem>, Refusal> {
-        tracing::debug!(request = ?prompt.id, tokens = prompt.tokens.len(), "waits for room again");
+        let resumed = u32::try_from(answered.len()).unwrap_or(u32::MAX);
         let engine = self.placed.plan.prefill.engine;
         let key = self.node.engine_key(engine, prompt).ok_or(Refusal::Gone)?;
-        prompt.prefix = key.chain(&prompt.prefix, &prompt.tokens);
-        self.submit(prompt, resumed).await
+        let tokens = [prompt.tokens.as_slice(), answered].concat();
+        let mut prompt = prompt.clone();
+        prompt.limits.max_tokens = prompt.limits.max_tokens.saturating_sub(resumed).max(1);
+        prompt.prefix = Arc::new(key.chain(&prompt.prefix, &tokens));
+        prompt.tokens = Arc::new(tokens);
+        tracing::debug!(request = ?prompt.id, tokens = prompt.tokens.len(), "waits for room again");
+        self.submit(&prompt, resumed).await
     }
 }
 

@@ -5,16 +5,22 @@ use crate::metrics::Tally;
 use crate::node::Node;
 use crate::run;
 use frontend::{Served, Want};
-use protocol::id::NodeId;
+use protocol::id::{NodeId, RequestId};
 use protocol::plan::Placed;
 use protocol::prompt::{Prompt, Refusal, StreamItem};
 use protocol::wire::serve::{ServeAnswer, ServeRequest};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::SendTimeoutError;
 
 /// Items between engine and SSE writer; a slower reader pauses its sequence.
 pub(crate) const STREAM_ITEMS: usize = 64;
+/// Longest wait for a client to take an item. All room between it and the engine is full by then,
+/// its socket's too, and its request holds a seat and slots that others wait for. A client that is
+/// only slow, or stopped for a moment, takes something sooner.
+pub(crate) const TAKEN_WITHIN: Duration = Duration::from_secs(60);
 /// Places tried for one request.
 const TRIES: usize = 3;
 
@@ -61,7 +67,7 @@ async fn find_place(node: &Arc<Node>, mut prompt: Prompt, want: Want) -> Result<
                 flight.started(node.clock.now());
                 let placed = request.placed;
                 return Ok(Served {
-                    items: relay(node.clone(), target, items),
+                    items: relay(node.clone(), target, request.prompt.id, items),
                     serving_node: target.to_string(),
                     outcome: placed.outcome.clone(),
                     placed,
@@ -144,16 +150,53 @@ async fn run_there(
     }
 }
 
-/// Passes the items on, and makes sure that the stream ends with exactly one last item.
-fn relay(node: Arc<Node>, target: NodeId, items: Items) -> mpsc::Receiver<StreamItem> {
+/// Why an item was not taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Untaken {
+    /// The reader went away.
+    Gone,
+    /// It is there, and took nothing for too long.
+    Stuck,
+}
+
+/// Gives an item to the reader, who has `within` to make room for it.
+pub(crate) async fn pass_on(
+    sink: &mpsc::Sender<StreamItem>,
+    item: StreamItem,
+    within: Duration,
+) -> Result<(), Untaken> {
+    sink.send_timeout(item, within).await.map_err(|error| match error {
+        SendTimeoutError::Timeout(_) => Untaken::Stuck,
+        SendTimeoutError::Closed(_) => Untaken::Gone,
+    })
+}
+
+/// Passes the items on, and makes sure that the stream ends with exactly one last item, unless
+/// nobody takes it.
+fn relay(
+    node: Arc<Node>,
+    target: NodeId,
+    request: RequestId,
+    items: Items,
+) -> mpsc::Receiver<StreamItem> {
     let (sink, receiver) = mpsc::channel(STREAM_ITEMS);
     node.clone().tasks.spawn(async move {
         let Items { first, mut rest } = items;
         let mut next = Some(first);
         while let Some(item) = next {
             let last = note(&node, &item);
-            if sink.send(item).await.is_err() || last {
-                return; // the caller went away, or all is said; dropping `rest` cancels
+            let counted = matches!(item, StreamItem::Failed(_));
+            match pass_on(&sink, item, TAKEN_WITHIN).await {
+                Ok(()) if !last => {}
+                // All is said, or the caller went away; dropping `rest` cancels.
+                Ok(()) | Err(Untaken::Gone) => return,
+                Err(Untaken::Stuck) => {
+                    if !counted {
+                        Tally::count(&node.tally.broken);
+                    }
+                    tracing::info!(%request, "a client takes nothing of its answer; it is ended");
+                    return;
+                }
             }
             next = tokio::select! {
                 () = sink.closed() => return,
@@ -166,7 +209,7 @@ fn relay(node: Arc<Node>, target: NodeId, items: Items) -> mpsc::Receiver<Stream
         }
         Tally::count(&node.tally.broken);
         let lost = format!("node {} went away in the middle of the answer", target.short());
-        let _ = sink.send(StreamItem::Failed(Refusal::Failed(lost))).await;
+        let _ = pass_on(&sink, StreamItem::Failed(Refusal::Failed(lost)), TAKEN_WITHIN).await;
     });
     receiver
 }
@@ -196,3 +239,6 @@ impl Rest {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,6 +2,7 @@
 
 use crate::cli::SimArgs;
 use crate::fault::Fault;
+use crate::files;
 use crate::print::print;
 use sim::{Options, Report, Scenario, Trace, run, shrink};
 use std::io::Read;
@@ -64,7 +65,7 @@ fn unfit(error: sim::ScenarioError) -> Fault {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Fault> {
-    std::fs::read(path).map_err(|error| {
+    files::read(path, TRACE_MAX).map_err(|error| {
         Fault::usage(format!("{} cannot be read: {error}", path.display()), "check the path")
     })
 }

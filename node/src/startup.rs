@@ -4,7 +4,7 @@ use crate::cli::{JoinArgs, NodeArgs};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::fault::Fault;
-use crate::files::write_secret;
+use crate::files::{read_text, write_secret};
 use crate::membership::{KnownMember, Membership};
 use protocol::event::Contact;
 use protocol::hash::HASH_VERSION;
@@ -189,7 +189,7 @@ fn offer_join(home: &Home, membership: &Membership) -> Result<(), Fault> {
 
 /// True when there is no readable token of this cluster that is valid for another hour.
 fn token_is_stale(file: &Path, membership: &Membership) -> bool {
-    let text = std::fs::read_to_string(file).map(zeroize::Zeroizing::new);
+    let text = read_text(file).map(zeroize::Zeroizing::new);
     let token = text.ok().and_then(|text| JoinToken::parse(&text).ok());
     token.is_none_or(|token| {
         let fields = &token.fields;

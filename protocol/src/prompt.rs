@@ -6,6 +6,7 @@ use crate::hash::{ClientSalt, PrefixHash, Token};
 use crate::id::{NodeId, RequestId, SessionId, TenantId};
 use crate::time::Span;
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 /// A tokenised request: no text, no dialect.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
@@ -18,12 +19,12 @@ pub struct Prompt {
     pub tenant: TenantId,
     /// The agent session, when named.
     pub session: Option<SessionId>,
-    /// The whole prompt.
+    /// The whole prompt; shared, because a long one is looked at in many places.
     #[serde(with = "crate::wire::packed::tokens")]
-    pub tokens: Vec<Token>,
+    pub tokens: Arc<Vec<Token>>,
     /// Names of the prompt's full granules, in order.
     #[serde(with = "crate::wire::packed::names")]
-    pub prefix: Vec<PrefixHash>,
+    pub prefix: Arc<Vec<PrefixHash>>,
     /// Narrows the tenant's key space (`cache_salt`); the names above are under it.
     pub salt: Option<ClientSalt>,
     /// How to choose tokens.

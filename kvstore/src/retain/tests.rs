@@ -33,7 +33,7 @@ fn wishes(claims: Vec<RangeClaim>) -> (Wishes, u64) {
         tenant: TenantId::local(),
         session: SessionId::new("s"),
         key: RoutingKey::derive(&namespace, &[0; 32]),
-        prefix: Vec::new(),
+        prefix: Vec::new().into(),
         prompt_tokens: 64,
         max_tokens: 1,
         sources: Vec::new(),

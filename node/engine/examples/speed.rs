@@ -31,7 +31,7 @@ fn submit(engine: &Embedded, first_slot: u32, prompt: usize, answer: u32) -> Rec
     let job = Job {
         request: RequestId(u128::from(first_slot)),
         grant,
-        prompt: (0..prompt as u32).map(|i| Token(i * 7 % 1000 + 3)).collect(),
+        prompt: (0..prompt as u32).map(|i| Token(i * 7 % 1000 + 3)).collect::<Vec<_>>().into(),
         resumed: 0,
         sampling: Sampling::GREEDY,
         limits: Limits { max_tokens: answer, stop_tokens: vec![] },

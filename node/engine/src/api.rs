@@ -5,6 +5,7 @@ use protocol::hash::Token;
 use protocol::id::{NodeId, RequestId};
 use protocol::op::{EngineOp, EngineSpec, Grant};
 use protocol::prompt::{Limits, Refusal, Sampling, StreamItem};
+use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::mpsc::Sender;
 
@@ -55,7 +56,7 @@ pub struct Job {
     /// Its slots. They must cover the prompt.
     pub grant: Grant,
     /// The whole prompt; at least one token.
-    pub prompt: Vec<Token>,
+    pub prompt: Arc<Vec<Token>>,
     /// Tokens at the prompt's end that earlier runs of the same request answered. An engine that
     /// plays a script goes on after them, and so does the grammar of a constrained answer.
     pub resumed: u32,

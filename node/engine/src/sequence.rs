@@ -133,7 +133,7 @@ impl Sequence {
             arrived: job.arrived,
             serving_node: job.serving_node,
             outlet: Outlet::new(job.sink),
-            tokens: job.prompt,
+            tokens: Arc::unwrap_or_clone(job.prompt),
             prompt,
             slot_numbers: slots.iter().map(|slot| slot.slot.0 as usize).collect(),
             slots,

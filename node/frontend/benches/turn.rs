@@ -62,7 +62,12 @@ impl Cluster for Sink {
         Ok(())
     }
 
-    fn routing_key(&self, _: &str, _: &TenantId, _: Option<&ClientSalt>) -> Option<RoutingKey> {
+    fn routing_key(
+        &self,
+        _: &ServedModel,
+        _: &TenantId,
+        _: Option<&ClientSalt>,
+    ) -> Option<RoutingKey> {
         Some(RoutingKey::derive(&self.model.routing(), &[1; 32]))
     }
 

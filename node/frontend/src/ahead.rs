@@ -113,11 +113,12 @@ impl Ahead {
         ask.messages.push(said.into_message());
         ask.history_only = true;
         ask.max_tokens = Some(1);
-        ask.nvext.hints.priority = Some(PRIORITY);
+        ask.nvext.hints.priority = None;
+        ask.nvext.hints.latency_sensitivity = None;
         ask.nvext.hints.strict_priority = None;
         ask.nvext.session_final = None;
         let id = RequestId(cluster.fresh_id());
-        let who = Who { id, tenant, session, seed: 0 };
+        let who = Who { id, tenant, session, seed: 0, priority: PRIORITY };
         prompt::prepare(&ask, who, &served, &key, &cache, &Client::stays())
             .map(|prepared| prepared.prompt)
     }

@@ -2,6 +2,7 @@
 
 use crate::content::CacheControl;
 use crate::error::ApiError;
+use crate::limits::{self, TOOLS_MAX};
 use crate::nvext::NvExt;
 use crate::nvext::outcome::Verdict;
 use crate::text_format::{Strict, TextFormat};
@@ -9,6 +10,7 @@ use model::Message;
 use protocol::hash::Token;
 use protocol::time::Span;
 use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// A request without a dialect.
@@ -120,12 +122,14 @@ pub(crate) fn allowed(
     names: Vec<Option<String>>,
     tools: &[Value],
 ) -> Result<Vec<String>, ApiError> {
-    let known = |name: &str| tools.iter().any(|tool| tool["function"]["name"] == name);
+    limits::at_most(at, "tools", names.len(), TOOLS_MAX)?;
+    let known: BTreeSet<&str> =
+        tools.iter().filter_map(|tool| tool["function"]["name"].as_str()).collect();
     // Those without a name are tools of the provider's own servers: there are none here.
     let mut allowed: Vec<String> = Vec::new();
     for (i, name) in names.into_iter().enumerate() {
         match name {
-            Some(name) if !known(&name) => {
+            Some(name) if !known.contains(name.as_str()) => {
                 let why = format_args!("no tool is named `{name}`").to_string();
                 return Err(ApiError::field(&format!("{at}[{i}]"), why));
             }

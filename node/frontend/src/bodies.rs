@@ -13,15 +13,17 @@ use crate::error::ApiError;
 use crate::lru::{Digest, Lru};
 use crate::pairs::{self, Pairs};
 use crate::prompt::cache::common;
+use crate::weight::weight;
 use bytes::Bytes;
 use model::Message;
 use protocol::id::TenantId;
 use scan::Elements;
-use serde_json::Value;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Bodies up to this many bytes are read as quickly as they are looked up.
 const SMALL: usize = 16 << 10;
+/// The list of a body.
+const FIELD: &str = "messages";
 /// Elements by whose bytes, and all before them, earlier bodies are found: instructions and the first
 /// question.
 const BEGINNING: usize = 2;
@@ -37,6 +39,8 @@ struct End {
     messages: usize,
     pins: usize,
     pairs: pairs::Mark,
+    /// Bytes that these messages take.
+    bytes: usize,
 }
 
 /// The history of a body, element by element.
@@ -58,10 +62,18 @@ impl History {
         self.ends.len()
     }
 
+    /// About the bytes that its messages take.
+    fn bytes(&self) -> usize {
+        self.ends.last().map_or(0, |end| end.bytes)
+    }
+
     /// All of an element has been added.
     pub(crate) fn end_element(&mut self) {
+        let before = self.ends.last().copied().unwrap_or_default();
+        let new = self.messages.iter().skip(before.messages).map(|message| weight(message));
+        let bytes = before.bytes + new.sum::<usize>();
         let (messages, pins) = (self.messages.len(), self.pins.len());
-        self.ends.push(End { messages, pins, pairs: self.pairs.mark() });
+        self.ends.push(End { messages, pins, pairs: self.pairs.mark(), bytes });
     }
 
     /// The first `elements` elements.
@@ -102,32 +114,12 @@ pub(crate) enum List {
 }
 
 impl List {
-    /// The field's name.
-    fn field(self) -> &'static str {
-        match self {
-            Self::Chat | Self::Messages => "messages",
-        }
-    }
-
     /// What tells it from the others.
     fn tag(self) -> &'static str {
         match self {
             Self::Chat => "chat",
             Self::Messages => "messages",
         }
-    }
-}
-
-/// About how many bytes a value takes, as JSON and once more as templates see it.
-fn weight(value: &Value) -> usize {
-    const NODE: usize = 96;
-    NODE + match value {
-        Value::String(text) => text.len() * 2,
-        Value::Array(values) => values.iter().map(weight).sum(),
-        Value::Object(fields) => {
-            fields.iter().map(|(key, value)| NODE + key.len() * 2 + weight(value)).sum()
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
     }
 }
 
@@ -162,14 +154,13 @@ impl Bodies {
         };
         let best = branches.iter().map(shared).max_by_key(|(shared, _)| *shared);
         let best = best.filter(|(shared, _)| *shared > 0);
-        let gone_on =
-            best.as_ref().and_then(|(shared, known)| go_on(known, *shared, body, list, &read));
+        let gone_on = best.as_ref().and_then(|(shared, known)| go_on(known, *shared, body, &read));
         let (ask, elements, history) = match gone_on {
             Some(read) => read,
             None => {
                 let mut history = History::default();
                 let ask = read(body, &mut history)?;
-                let elements = scan::elements(body, list.field(), usize::MAX);
+                let elements = scan::elements(body, FIELD, usize::MAX);
                 let elements = elements.filter(|found| found.ends.len() == history.len());
                 let Some(elements) = elements else { return Ok(ask) };
                 (ask, elements, history)
@@ -179,8 +170,7 @@ impl Bodies {
             let length = known.history.len();
             shared + CHANGED_MAX >= length && history.len() >= length
         });
-        let messages: usize = history.messages.iter().map(|message| weight(message)).sum();
-        let bytes = body.len() + messages;
+        let bytes = body.len() + history.bytes();
         let known = Arc::new(Known { body: body.clone(), elements, history, bytes });
         self.remember(place, replaced.map(|(_, known)| known), known);
         Ok(ask)
@@ -204,7 +194,7 @@ impl Bodies {
 
 /// Where bodies are remembered that begin as this one does.
 fn place(tenant: &TenantId, body: &[u8], list: List) -> Option<Digest> {
-    let elements = scan::elements(body, list.field(), BEGINNING)?;
+    let elements = scan::elements(body, FIELD, BEGINNING)?;
     let beginning = body.get(..*elements.ends.last()?)?;
     let mut hasher = blake3::Hasher::new();
     for name in [tenant.0.as_str(), list.tag()] {
@@ -218,7 +208,6 @@ fn go_on(
     known: &Known,
     shared: usize,
     body: &[u8],
-    list: List,
     read: impl Fn(&[u8], &mut History) -> Result<Ask, ApiError>,
 ) -> Option<(Ask, Elements, History)> {
     let end = *known.elements.ends.get(shared.checked_sub(1)?)?;
@@ -228,7 +217,7 @@ fn go_on(
     let mut history = known.history.first(shared);
     let ask = read(&short, &mut history).ok()?;
     let ends = known.elements.ends.iter().take(shared).copied();
-    let new = scan::elements(&short, list.field(), usize::MAX)?;
+    let new = scan::elements(&short, FIELD, usize::MAX)?;
     let new = new.ends.iter().map(|end| end - first + rest);
     let elements = Elements { first, ends: ends.chain(new).collect() };
     (elements.ends.len() == history.len()).then_some((ask, elements, history))

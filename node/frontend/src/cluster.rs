@@ -21,11 +21,11 @@ pub trait Cluster: Send + Sync + 'static {
     /// Whether a request could be served now; otherwise why not, in words for people.
     fn readiness(&self) -> Result<(), String>;
 
-    /// The key of prefix names for one model, tenant and client salt; `None` when the model has
-    /// just gone.
+    /// The key of prefix names for a model of [`Self::models`], tenant and client salt; `None` when
+    /// the model has just gone.
     fn routing_key(
         &self,
-        model: &str,
+        served: &ServedModel,
         tenant: &TenantId,
         client_salt: Option<&ClientSalt>,
     ) -> Option<RoutingKey>;

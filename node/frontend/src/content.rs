@@ -7,7 +7,6 @@ use crate::error::ApiError;
 use crate::limits::BLOCKS_MAX;
 use crate::nvext::outcome::Verdict;
 use protocol::time::Span;
-use serde::de::value::SeqAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, SeqAccess, Visitor};
 use serde_json::Value;
 use std::fmt;
@@ -50,8 +49,6 @@ pub(crate) struct Source {
 #[derive(Clone, Debug, PartialEq, Default, serde::Deserialize)]
 #[serde(default)]
 pub(crate) struct CacheControl {
-    #[serde(rename = "type")]
-    pub(crate) kind: Option<String>,
     pub(crate) ttl: Option<Value>,
 }
 
@@ -108,11 +105,14 @@ impl<'de> Deserialize<'de> for Content {
                 Ok(Content::Text(text))
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, blocks: A) -> Result<Content, A::Error> {
-                let blocks = Vec::deserialize(SeqAccessDeserializer::new(blocks))?;
-                if blocks.len() > BLOCKS_MAX {
-                    let why = format!("at most {BLOCKS_MAX} content blocks are allowed");
-                    return Err(serde::de::Error::custom(why));
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Content, A::Error> {
+                let mut blocks = Vec::new();
+                while let Some(block) = list.next_element()? {
+                    if blocks.len() == BLOCKS_MAX {
+                        let why = format!("at most {BLOCKS_MAX} content blocks are allowed");
+                        return Err(serde::de::Error::custom(why));
+                    }
+                    blocks.push(block);
                 }
                 Ok(Content::Blocks(blocks))
             }
@@ -124,6 +124,11 @@ impl<'de> Deserialize<'de> for Content {
 /// Content that is no text.
 const SIGHTS: [&str; 7] =
     ["image", "image_url", "input_image", "input_audio", "audio", "file", "video_url"];
+
+/// The last pin of some blocks.
+pub(crate) fn last_pin(blocks: &[Block]) -> Option<CacheControl> {
+    blocks.iter().rev().find_map(|block| block.cache_control.clone())
+}
 
 impl Content {
     /// The blocks; a string is one text block.

@@ -106,8 +106,12 @@ impl ApiError {
     /// The model is another node's, and its tokenizer is on the way here.
     pub(crate) fn awaited(asked: &str, served: &[String]) -> Self {
         let served = if served.is_empty() { "none".to_owned() } else { served.join(", ") };
+        let asked = match asked {
+            "" => "which model is meant".to_owned(),
+            named => format!("the model `{named}`"),
+        };
         let message = format!(
-            "the model `{asked}` is not known here yet (known models: {served}): this node is still hearing what others serve, \
+            "{asked} is not known here yet (known models: {served}): this node is still hearing what others serve, \
              or fetching its tokenizer; retry in a second"
         );
         Self { retry_after: Some(1), ..Self::new(Kind::NoTarget, message) }

@@ -30,8 +30,8 @@ pub async fn prompt_of(cluster: Arc<dyn Cluster>, body: Value) -> Result<Prompt,
             .map_err(|error| error.message)?;
         let (served, key) =
             resolve(cluster.as_ref(), &ask, &tenant).map_err(|error| error.message)?;
-        let who =
-            Who { id: RequestId(cluster.fresh_id()), tenant, session: Session::default(), seed: 0 };
+        let (id, session) = (RequestId(cluster.fresh_id()), Session::default());
+        let who = Who { id, tenant, session, seed: 0, priority: 0 };
         let cache = PrefixCache::new(0);
         prompt::prepare(&ask, who, &served, &key, &cache, &Client::stays())
             .map(|prepared| prepared.prompt)

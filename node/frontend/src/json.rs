@@ -1,6 +1,7 @@
 //! JSON bodies to typed values, with errors that name the place.
 
 mod surrogates;
+mod values;
 
 use crate::error::ApiError;
 use serde::de::DeserializeOwned;
@@ -8,6 +9,10 @@ use serde_json::error::Category;
 
 /// Reads one JSON object. Syntax errors name line and column, type errors the path of the field.
 pub(crate) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
+    if body.len() > MANY && values::more_than(body, VALUES_MAX) {
+        let why = format!("the request body holds more than {VALUES_MAX} JSON values");
+        return Err(ApiError::invalid(why));
+    }
     let object = body.iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'{');
     if !object && serde_json::from_slice::<serde::de::IgnoredAny>(body).is_ok() {
         // A struct would accept an array of its fields in order.
@@ -62,6 +67,11 @@ fn plain(text: &str) -> String {
     };
     format!("{found}, expected {expected}")
 }
+
+/// Most values of one body. Each takes up to some hundred bytes of memory, whatever it takes in JSON.
+pub(crate) const VALUES_MAX: usize = 1_000_000;
+/// Bodies up to this many bytes are not counted.
+const MANY: usize = 512 << 10;
 
 /// Deepest nesting of lists and objects: what the JSON reader follows on one thread's stack.
 pub(crate) const DEPTH_MAX: usize = 127;

@@ -6,12 +6,13 @@
 use crate::cluster::{Cluster, Kept, RecordName, Unkept};
 use crate::error::{ApiError, Kind};
 use crate::limits;
-use crate::responses::record::{Recalled, Record, Wanted, unknown_previous};
+use crate::responses::record::{Copied, Recalled, Record, Room, Wanted, unknown_previous};
 use crate::seal::Seal;
 use flate2::Compression;
 use flate2::read::{DeflateDecoder, DeflateEncoder};
 use futures::{StreamExt, TryStreamExt};
 use protocol::time::Span;
+use serde_json::Value;
 use std::collections::BTreeSet;
 use std::io::Read;
 use std::sync::Arc;
@@ -22,15 +23,20 @@ const PART: usize = 256 << 10;
 /// Most records of one response.
 const PARTS_MAX: usize = 128;
 /// Most bytes of a response that is read back.
-const PLAIN_MAX: u64 = 128 << 20;
+const PLAIN_MAX: usize = 128 << 20;
 /// Most records a history is read from, one after the other.
 const STEPS_MAX: usize = 512;
 /// Most responses of which one request names items.
 const REFERENCED_MAX: usize = 1024;
-/// Responses looked up side by side for one request.
+/// Responses of which the first record is fetched side by side for one request; they are opened one
+/// after the other.
 const SIDE_BY_SIDE: usize = 16;
 /// How long what was read is remembered, at most.
 const REMEMBERED: Duration = Duration::from_secs(300);
+
+/// Fields that name kept responses, and single items of them.
+const PREVIOUS: &str = "previous_response_id";
+const INPUT: &str = "input";
 
 /// How a response is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,11 +47,33 @@ pub(crate) enum Standing {
     Not(String),
 }
 
-/// A response and the bytes that it was packed from.
+/// A response and the memory that it takes, in bytes.
 #[derive(Clone)]
 pub(crate) struct Weighed {
     record: Arc<Record>,
     bytes: usize,
+}
+
+impl Weighed {
+    fn of(record: Record) -> Self {
+        Self { bytes: record.weight(), record: Arc::new(record) }
+    }
+}
+
+/// What there is of a response before it is opened.
+enum Begun {
+    /// All of it: it is remembered.
+    Open(Weighed),
+    /// The number of its parts, and the first.
+    Sealed(usize, Vec<u8>),
+}
+
+/// Why a response cannot be read.
+enum Unread {
+    /// It has more bytes than there is room for.
+    Large,
+    /// It is none of ours.
+    Damaged,
 }
 
 /// Responses that were read or written here, to spare the cluster a question.
@@ -94,26 +122,30 @@ impl Keeper {
         RecordName { place: half(id), name: half(&format!("{id}/{part}")) }
     }
 
-    /// Keeps a response. The first part is written last: a response is there as a whole or not at all.
+    /// Keeps a response. This goes on when the client leaves: parts without their first would only
+    /// take room.
     pub(crate) async fn keep(&self, record: Record) -> Standing {
+        let keeper = self.clone();
+        let keeping = tokio::spawn(async move { keeper.keep_whole(record).await });
+        keeping.await.unwrap_or_else(|_| Standing::Not("keeping the response failed".into()))
+    }
+
+    /// The first part is written last: a response is there as a whole or not at all.
+    async fn keep_whole(&self, record: Record) -> Standing {
         let Some(id) = record.response["id"].as_str().map(str::to_owned) else {
             return Standing::Not("the response has no id".into());
         };
         let seal = self.seal.clone();
-        let record = Arc::new(record);
-        let packed = {
-            let record = record.clone();
-            tokio::task::spawn_blocking(move || {
-                let plain = record.to_bytes();
-                (plain.len(), seal.seal(&pack(&plain)))
-            })
-        };
-        let Ok((bytes, sealed)) = packed.await else {
+        let packed = apart(move || {
+            let plain = record.to_bytes();
+            (plain.len(), seal.seal(&pack(&plain)), Weighed::of(record))
+        });
+        let Ok((bytes, sealed, weighed)) = packed.await else {
             return Standing::Not("packing the response failed".into());
         };
         let parts = sealed.chunks(PART).count();
-        if bytes as u64 > PLAIN_MAX || parts > PARTS_MAX {
-            let most = [PLAIN_MAX as usize >> 20, (PART * PARTS_MAX) >> 20];
+        if bytes > PLAIN_MAX || parts > PARTS_MAX {
+            let most = [PLAIN_MAX >> 20, (PART * PARTS_MAX) >> 20];
             return Standing::Not(format!("it takes over {} MiB, {} packed", most[0], most[1]));
         }
         let mut standing = Standing::Safe;
@@ -132,22 +164,48 @@ impl Keeper {
                 }
             }
         }
-        self.remembered.insert(self.name(&id, 0), Weighed { record, bytes });
+        self.remembered.insert(self.name(&id, 0), weighed);
         standing
     }
 
     /// A response as the cluster has it now.
     pub(crate) async fn recall(&self, id: &str) -> Result<Option<Arc<Record>>, ApiError> {
-        Ok(self.weighed(id).await?.map(|weighed| weighed.record))
+        let weighed = self.weighed(id, &Room::new(PLAIN_MAX), "id").await?;
+        Ok(weighed.map(|weighed| weighed.record))
     }
 
-    async fn weighed(&self, id: &str) -> Result<Option<Weighed>, ApiError> {
-        let Some((parts, mut sealed)) = self.part(id, 0).await? else {
+    /// As [`Self::recall`], if `room` has as much left; `field` names it.
+    async fn weighed(
+        &self,
+        id: &str,
+        room: &Room,
+        field: &str,
+    ) -> Result<Option<Weighed>, ApiError> {
+        let Some((parts, first)) = self.part(id, 0).await? else {
             self.remembered.invalidate(&self.name(id, 0));
             return Ok(None);
         };
-        if let Some(weighed) = self.remembered.get(&self.name(id, 0)) {
-            return Ok(Some(weighed));
+        let remembered = self.remembered.get(&self.name(id, 0));
+        let begun = remembered.map_or(Begun::Sealed(parts, first), Begun::Open);
+        self.whole(id, begun, room, field).await
+    }
+
+    /// All of a response that has begun.
+    async fn whole(
+        &self,
+        id: &str,
+        begun: Begun,
+        room: &Room,
+        field: &str,
+    ) -> Result<Option<Weighed>, ApiError> {
+        let (parts, mut sealed) = match begun {
+            Begun::Open(weighed) => return Ok(Some(weighed)),
+            Begun::Sealed(parts, first) => (parts, first),
+        };
+        let most = room.left().min(PLAIN_MAX);
+        // What is sealed is hardly larger than what it was packed from.
+        if parts.saturating_sub(1) * PART > most {
+            return Err(room.exceeded(field));
         }
         for part in 1..parts {
             match self.part(id, part).await? {
@@ -156,25 +214,27 @@ impl Keeper {
             }
         }
         let seal = self.seal.clone();
-        let opened = tokio::task::spawn_blocking(move || {
-            let plain = unpack(&seal.unseal(&sealed)?)?;
-            Some((Arc::new(Record::from_bytes(&plain)?), plain.len()))
-        });
-        let opened = opened.await.ok().flatten().filter(|(record, _)| record.response["id"] == id);
-        let Some((record, bytes)) = opened else {
-            tracing::warn!(response = id, "a kept response cannot be read and counts as lost");
-            return Ok(None);
-        };
-        let weighed = Weighed { record, bytes };
-        self.remembered.insert(self.name(id, 0), weighed.clone());
-        Ok(Some(weighed))
+        match apart(move || open(&seal, &sealed, most)).await? {
+            Ok(weighed) if weighed.record.response["id"] == id => {
+                self.remembered.insert(self.name(id, 0), weighed.clone());
+                Ok(Some(weighed))
+            }
+            Err(Unread::Large) => Err(room.exceeded(field)),
+            Ok(_) | Err(Unread::Damaged) => {
+                tracing::warn!(response = id, "a kept response cannot be read and counts as lost");
+                Ok(None)
+            }
+        }
     }
 
     /// A response whose content is wanted as part of another: a short memory of it will do.
-    async fn remembered(&self, id: &str) -> Result<Option<Weighed>, ApiError> {
+    async fn begun(&self, id: &str) -> Result<Option<Begun>, ApiError> {
         match self.remembered.get(&self.name(id, 0)) {
-            Some(weighed) => Ok(Some(weighed)),
-            None => self.weighed(id).await,
+            Some(weighed) => Ok(Some(Begun::Open(weighed))),
+            None => {
+                let first = self.part(id, 0).await?;
+                Ok(first.map(|(parts, first)| Begun::Sealed(parts, first)))
+            }
         }
     }
 
@@ -201,32 +261,33 @@ impl Keeper {
         Ok(true)
     }
 
-    /// Finds what a request names, at most `most` bytes of it.
+    /// Finds what a request names: items that take at most `most` bytes of memory.
     pub(crate) async fn find(&self, wanted: Wanted, most: usize) -> Result<Recalled, ApiError> {
-        let mut found = Recalled::default();
-        let mut room = Room { most, left: most };
+        let mut found = Recalled::within(most);
         if let Some(id) = &wanted.previous {
-            let last = self.weighed(id).await?.ok_or_else(|| unknown_previous(id))?;
-            room.take(&last, "previous_response_id")?;
-            let record = last.record.clone();
-            let history = self.history(last, &mut room).await?;
-            found.previous = Some((record, history.ok_or_else(|| unknown_previous(id))?));
+            let last = self.weighed(id, &found.room, PREVIOUS).await?;
+            let last = last.ok_or_else(|| unknown_previous(id))?.record;
+            let history = self.history(last.clone(), &mut found.room).await?;
+            found.previous = Some((last, history.ok_or_else(|| unknown_previous(id))?));
         }
         limits::at_most(
-            "input",
+            INPUT,
             "responses with items that are named",
             wanted.referenced.len(),
             REFERENCED_MAX,
         )?;
-        let look = |(response, items): (String, BTreeSet<String>)| {
+        let look = |(response, named): (String, BTreeSet<String>)| {
             let keeper = self.clone();
-            async move { Ok::<_, ApiError>((keeper.remembered(&response).await?, items)) }
+            async move { Ok::<_, ApiError>((keeper.begun(&response).await?, response, named)) }
         };
-        let mut records = futures::stream::iter(wanted.referenced).map(look).buffered(SIDE_BY_SIDE);
-        while let Some((weighed, items)) = records.try_next().await? {
-            if let Some(weighed) = weighed {
-                room.take(&weighed, "input")?;
-                found.offer(&weighed.record, &items);
+        let mut responses =
+            futures::stream::iter(wanted.referenced).map(look).buffered(SIDE_BY_SIDE);
+        while let Some((begun, response, named)) = responses.try_next().await? {
+            let Some(begun) = begun else { continue };
+            if let Some(weighed) = self.whole(&response, begun, &found.room, INPUT).await? {
+                let copy = move |record: &Record, most| record.named(&named, most);
+                let items = copied(weighed.record, &mut found.room, INPUT, copy).await?;
+                found.offer(items);
             }
         }
         Ok(found)
@@ -235,47 +296,44 @@ impl Keeper {
     /// All items up to the end of `last`; `None` when an earlier part is gone.
     async fn history(
         &self,
-        last: Weighed,
+        last: Arc<Record>,
         room: &mut Room,
-    ) -> Result<Option<Vec<serde_json::Value>>, ApiError> {
-        let mut chain = vec![last.record];
-        while let Some(base) = chain.last().and_then(|record| record.base.clone()) {
-            match self.remembered(&base).await? {
-                Some(earlier) if chain.len() < STEPS_MAX => {
-                    room.take(&earlier, "previous_response_id")?;
-                    chain.push(earlier.record);
-                }
+    ) -> Result<Option<Vec<Value>>, ApiError> {
+        let (mut turns, mut next) = (Vec::new(), last);
+        loop {
+            let base = next.base.clone();
+            turns.push(copied(next, room, PREVIOUS, Record::copied).await?);
+            let Some(base) = base else { break };
+            let Some(begun) = self.begun(&base).await? else { return Ok(None) };
+            match self.whole(&base, begun, room, PREVIOUS).await? {
+                Some(earlier) if turns.len() < STEPS_MAX => next = earlier.record,
                 _ => return Ok(None),
             }
         }
-        let mut items = Vec::new();
-        chain.iter().rev().for_each(|record| record.append_to(&mut items));
-        Ok(Some(items))
+        Ok(Some(turns.into_iter().rev().flatten().collect()))
     }
 }
 
-/// Bytes that what a request names may still have.
-struct Room {
-    most: usize,
-    left: usize,
+/// Copies of items of a record, for which `room` is taken; `field` names them.
+async fn copied(
+    record: Arc<Record>,
+    room: &mut Room,
+    field: &str,
+    copy: impl FnOnce(&Record, usize) -> Option<Copied> + Send + 'static,
+) -> Result<Vec<Value>, ApiError> {
+    let left = room.left();
+    let copied = apart(move || copy(&record, left)).await?;
+    let (items, bytes) = copied.ok_or_else(|| room.exceeded(field))?;
+    room.take(bytes, field)?;
+    Ok(items)
 }
 
-impl Room {
-    fn take(&mut self, weighed: &Weighed, field: &str) -> Result<(), ApiError> {
-        match self.left.checked_sub(weighed.bytes) {
-            Some(left) => {
-                self.left = left;
-                Ok(())
-            }
-            None => Err(ApiError::field(
-                field,
-                format_args!(
-                    "the kept responses that are named have more than {} bytes",
-                    self.most
-                ),
-            )),
-        }
-    }
+/// Runs `work` where it holds nobody up: a response may be large.
+async fn apart<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, ApiError> {
+    let failed = |_| ApiError::new(Kind::Failed, "a kept response could not be worked on");
+    tokio::task::spawn_blocking(work).await.map_err(failed)
 }
 
 impl Record {
@@ -301,9 +359,20 @@ fn pack(plain: &[u8]) -> Vec<u8> {
     packed
 }
 
-/// The bytes again; `None` when they are none of ours or too many.
-fn unpack(packed: &[u8]) -> Option<Vec<u8>> {
+/// The bytes again, at most `most`.
+fn unpack(packed: &[u8], most: usize) -> Result<Vec<u8>, Unread> {
     let mut plain = Vec::new();
-    let read = DeflateDecoder::new(packed).take(PLAIN_MAX + 1).read_to_end(&mut plain).ok()?;
-    (read as u64 <= PLAIN_MAX).then_some(plain)
+    let mut packed = DeflateDecoder::new(packed).take(most as u64 + 1);
+    let read = packed.read_to_end(&mut plain).map_err(|_| Unread::Damaged)?;
+    if read <= most { Ok(plain) } else { Err(Unread::Large) }
 }
+
+/// What was packed and sealed, if it has at most `most` bytes.
+fn open(seal: &Seal, sealed: &[u8], most: usize) -> Result<Weighed, Unread> {
+    let packed = seal.unseal(sealed).ok_or(Unread::Damaged)?;
+    let plain = unpack(&packed, most)?;
+    Record::from_bytes(&plain).map(Weighed::of).ok_or(Unread::Damaged)
+}
+
+#[cfg(test)]
+mod tests;

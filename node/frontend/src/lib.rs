@@ -45,6 +45,7 @@ mod testing;
 mod text_format;
 mod tokenize;
 mod tools;
+mod weight;
 
 pub use cluster::{Cluster, Kept, RecordName, Served, ServedModel, Unkept, Want};
 pub use explain::prompt_of;

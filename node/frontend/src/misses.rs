@@ -5,7 +5,7 @@
 //! decoded from the prompt that diverged and shown to its own tenant only.
 
 use model::Tokenizer;
-use protocol::hash::{PrefixHash, Token};
+use protocol::hash::{GRANULE, PrefixHash, Token};
 use protocol::id::{RequestId, SessionId, TenantId};
 use protocol::prompt::{Prompt, PromptSources};
 use serde_json::{Value, json};
@@ -23,13 +23,11 @@ const REQUESTS: u64 = 4096;
 const REMEMBERED: Duration = Duration::from_secs(3600);
 /// Tokens shown on either side of a divergence.
 const AROUND: usize = 16;
-/// Tokens of a granule, which is as exact as a divergence is known.
-const GRANULE: usize = 16;
 
 /// An earlier prompt.
 struct Earlier {
     request: RequestId,
-    prefix: Arc<[PrefixHash]>,
+    prefix: Arc<Vec<PrefixHash>>,
 }
 
 type Session = Arc<Mutex<Vec<Earlier>>>;
@@ -95,7 +93,7 @@ impl Misses {
                 if earlier.len() == LAST {
                     earlier.remove(0);
                 }
-                let prefix = prompt.prefix.as_slice().into();
+                let prefix = prompt.prefix.clone();
                 earlier.push(Earlier { request: prompt.id, prefix });
                 compared
             };
@@ -123,7 +121,7 @@ impl Misses {
 
 fn compare(earlier: &[Earlier], prompt: &Prompt, tokenizer: &Tokenizer) -> Option<Compared> {
     let shared = |earlier: &Earlier| {
-        earlier.prefix.iter().zip(&prompt.prefix).take_while(|(a, b)| a == b).count()
+        earlier.prefix.iter().zip(prompt.prefix.iter()).take_while(|(a, b)| a == b).count()
     };
     // The latest of those that share most.
     let (granules, with) = earlier.iter().map(|e| (shared(e), e)).max_by_key(|(n, _)| *n)?;

@@ -42,11 +42,11 @@ pub(crate) struct AgentHints {
 }
 
 impl AgentHints {
-    /// The priority of a request that named none.
-    pub(crate) fn default_priority(&mut self, priority: i32) {
-        if self.latency_sensitivity.is_none() {
-            self.priority.get_or_insert(priority);
-        }
+    /// The priority: as given, else what the deprecated hint rounds to, else `usual`.
+    pub(crate) fn priority(&self, usual: i32) -> i32 {
+        // Numbers of this kind round to the nearest that fits.
+        let rounded = || self.latency_sensitivity.map(|wish| wish.round() as i32);
+        self.priority.or_else(rounded).unwrap_or(usual)
     }
 }
 

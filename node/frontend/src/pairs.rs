@@ -135,7 +135,8 @@ impl Pairs {
         Ok(Some(&call.name))
     }
 
-    /// Puts neighbouring results of the history into the order of their calls.
+    /// Puts neighbouring results of the history, whose messages are as they came, into the order of
+    /// their calls.
     pub(crate) fn order(&self, messages: &mut [Message]) {
         let neighbours = |a: &Answer, b: &Answer| b.message == a.message + 1;
         for run in self.results.chunk_by(neighbours) {

@@ -8,6 +8,7 @@ use crate::cluster::ServedModel;
 use crate::error::ApiError;
 use crate::markup::Opening;
 use model::Message;
+use serde_json::Value;
 
 /// The text that a history ends with, where that can be gone on with: an answer without calls.
 fn begun(messages: &[Message]) -> Option<&str> {
@@ -54,11 +55,27 @@ pub(crate) fn opening(served: &ServedModel, text: &str) -> Opening {
     }
 }
 
-/// A rendered history without the head of an answer, up to where its last message goes on.
+/// Stands behind the text that was begun while the history is rendered, so that the place is found
+/// again among what the template writes. Of Unicode's private use.
+const HERE: &str = "\u{f8d1}here\u{f8d1}";
+
+/// The history with a mark behind the text that was begun.
+pub(crate) fn marked(messages: &[Message]) -> Vec<Message> {
+    let mut messages = messages.to_vec();
+    if let (Some(text), Some(last)) = (begun(&messages).map(str::to_owned), messages.last_mut()) {
+        let mut value: Value = (**last).clone();
+        value["content"] = format!("{text}{HERE}").into();
+        *last = value.into();
+    }
+    messages
+}
+
+/// A rendered history that was [`marked`], without the head of an answer, up to its mark.
 pub(crate) fn cut(mut text: String, messages: &[Message]) -> Result<String, ApiError> {
-    let begun = begun(messages).unwrap_or_default().trim();
-    let end = text.rfind(begun).map(|at| at + begun.len());
-    let end = end.filter(|_| !begun.is_empty()).ok_or_else(|| {
+    let begun = begun(messages).unwrap_or_default().trim_start();
+    let end = text.rfind(HERE);
+    let whole = |end: &usize| text.get(..*end).is_some_and(|text| text.ends_with(begun));
+    let end = end.filter(|end| !begun.is_empty() && whole(end)).ok_or_else(|| {
         ApiError::prompt(
             "the model's chat template changes the last message: an answer cannot be gone on with; \
              end with a user's message",

@@ -36,6 +36,8 @@ pub(crate) struct Who {
     pub(crate) session: Session,
     /// Used when the client gave no seed.
     pub(crate) seed: u64,
+    /// Used when the client gave no priority.
+    pub(crate) priority: i32,
 }
 
 /// A request that is ready to be placed.
@@ -67,7 +69,7 @@ pub(crate) fn tokens(
     key: &RoutingKey,
     cache: &PrefixCache,
     client: &Client,
-) -> Result<Vec<Token>, ApiError> {
+) -> Result<Arc<Vec<Token>>, ApiError> {
     let read = read(ask, served, key, cache, client, |_| Ok(()))?;
     Ok(read.tokenised.tokens.clone())
 }
@@ -84,7 +86,7 @@ fn read(
     key: &RoutingKey,
     cache: &PrefixCache,
     client: &Client,
-    early: impl FnOnce(usize) -> Result<(), ApiError>,
+    early: impl Fn(usize) -> Result<(), ApiError>,
 ) -> Result<Read, ApiError> {
     client.check()?;
     let tokenizer = served.model.tokenizer();
@@ -144,7 +146,7 @@ pub(crate) fn prepare(
     };
     let limit = asked.min(room);
     let told = Told { ask, who: &who, served, tokenised: &tokenised, limit };
-    let (hints, outcomes) = told.hints()?;
+    let (hints, outcomes) = told.hints();
     let prompt = Prompt {
         id: who.id,
         model: served.name.clone(),
@@ -190,14 +192,14 @@ fn render(ask: &Ask, served: &ServedModel) -> Result<Rendered, ApiError> {
     if ask.messages.is_empty() {
         return Err(ApiError::field("messages", "at least one message is required"));
     }
-    let head = !ask.history_only && ask.continues.is_none();
-    let mut text = render_messages(ask, served, &ask.messages, head)?;
-    if ask.history_only {
-        return Ok(Rendered { text, opening: Opening::Plain });
-    }
-    if ask.continues.is_some() {
+    if ask.continues.is_some() && !ask.history_only {
+        let text = render_messages(ask, served, &prefill::marked(&ask.messages), false)?;
         let text = prefill::cut(text, &ask.messages)?;
         return Ok(Rendered { opening: prefill::opening(served, &text), text });
+    }
+    let mut text = render_messages(ask, served, &ask.messages, !ask.history_only)?;
+    if ask.history_only {
+        return Ok(Rendered { text, opening: Opening::Plain });
     }
     let thinking = served.format.thinks_at_end_of(&text);
     let begun = match &ask.tool_choice {

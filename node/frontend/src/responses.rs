@@ -11,6 +11,7 @@ mod tools;
 use crate::keeper::Standing;
 use crate::seal::Seal;
 use crate::stream::{Ending, Reason, Usage};
+use crate::weight::weight;
 use record::{Draft, Record};
 use serde_json::{Map, Value, json};
 use tools::ToolTable;
@@ -38,8 +39,16 @@ pub(crate) struct Echo {
     seal: Option<Seal>,
     /// What the record of the response is made of, where it shall be kept.
     keep: Option<Draft>,
+    /// Why it is not kept though it should be.
+    unkept: Option<String>,
     tools: ToolTable,
 }
+
+/// A response is kept if what is to be kept of its request takes at most so much memory as this
+/// and so many times what its prompt shows. What no prompt shows costs no tokens, and a tenant
+/// must not push out others' responses with it.
+const HIDDEN_MAX: usize = 2 << 20;
+const KEPT_TIMES: usize = 8;
 
 /// Where an answer stands.
 #[derive(Clone, Copy)]
@@ -83,9 +92,47 @@ impl Frame {
         object.insert("usage".into(), usage(&counts));
         Value::Object(object)
     }
+
+    /// The response object of an answer that has ended, with what `nvext` tells and how it is kept.
+    fn ended(
+        &self,
+        ending: &Ending,
+        output: &[Value],
+        nvext: Option<Value>,
+        standing: &Standing,
+    ) -> Value {
+        let mut object = self.object(Status::Ended(ending), output);
+        if let Some(nvext) = nvext {
+            object["nvext"] = nvext;
+        }
+        mark(&mut object, standing);
+        object
+    }
 }
 
 impl Echo {
+    /// The same, of which nothing is kept where the prompt shows far too little of it: what it shows
+    /// takes `shown` bytes.
+    fn bounded(mut self, shown: usize) -> Self {
+        let fields = || self.fields.values().map(weight).sum::<usize>();
+        let kept = self.keep.as_ref().map_or(0, |draft| draft.weight() + fields());
+        let most = HIDDEN_MAX.saturating_add(shown.saturating_mul(KEPT_TIMES));
+        if kept > most {
+            self.unkept = Some(format!(
+                "the request takes {kept} bytes of memory, and at most {most} are kept where the \
+                 prompt shows so little of it"
+            ));
+            self.keep = None;
+            self.fields.insert("store".into(), false.into());
+        }
+        self
+    }
+
+    /// How the response is kept, as far as its request tells.
+    fn standing(&self) -> Standing {
+        self.unkept.clone().map_or(Standing::Safe, Standing::Not)
+    }
+
     /// The record of a response, where it shall be kept.
     fn record(&self, response: &Value) -> Option<Record> {
         let draft = self.keep.clone()?;

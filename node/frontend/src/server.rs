@@ -121,8 +121,14 @@ pub fn router(cluster: Arc<dyn Cluster>, keys: Arc<Keys>, limits: Limits) -> axu
         .fold(axum::Router::new(), add)
         .method_not_allowed_fallback(no_method)
         .fallback(no_path)
-        .layer(tower_http::catch_panic::CatchPanicLayer::new())
+        .layer(tower_http::catch_panic::CatchPanicLayer::custom(panicked))
         .with_state(Arc::new(app))
+}
+
+/// The answer where a handler panicked.
+fn panicked(_: Box<dyn std::any::Any + Send>) -> Response {
+    let error = ApiError::new(Kind::Failed, "a defect of this node was met; please report it");
+    error.response(Dialect::OpenAi, "")
 }
 
 /// Every path and what answers there; `/openapi.json` describes exactly these.
@@ -247,7 +253,7 @@ pub(crate) fn resolve(
         return Err(ApiError::no_model(asked, &names));
     };
     let salt = ask.nvext.cache_salt.as_deref().map(ClientSalt::of);
-    let Some(key) = cluster.routing_key(&served.name, tenant, salt.as_ref()) else {
+    let Some(key) = cluster.routing_key(&served, tenant, salt.as_ref()) else {
         return Err(Refusal::NoTarget { model: served.name }.into());
     };
     Ok((served, key))
@@ -323,16 +329,16 @@ impl App {
             tenant: tenant.id.clone(),
             session: Session::of(headers),
             seed: self.cluster.fresh_id() as u64,
+            priority: tenant.priority,
         };
         let app = self.clone();
-        let priority = tenant.priority;
+        let bytes = body.len().saturating_add(recalled.bytes());
         let mut ready = self
-            .prepared(body.len(), move |client| {
+            .prepared(bytes, move |client| {
                 let seal = || app.seal(&who.tenant);
-                let (mut ask, style) =
+                let (ask, style) =
                     endpoint.read_on(&body, &app.bodies, &who.tenant, seal, recalled)?;
                 prefill::checked(&ask)?;
-                ask.nvext.hints.default_priority(priority);
                 let (served, key) = app.resolve(&ask, &who.tenant)?;
                 let prepared = prompt::prepare(&ask, who, &served, &key, &app.cache, client)?;
                 Ok(Ready { ask, style, served, key, prepared })

@@ -81,7 +81,12 @@ impl Cluster for Nobody {
         Err("nobody is here".into())
     }
 
-    fn routing_key(&self, _: &str, _: &TenantId, _: Option<&ClientSalt>) -> Option<RoutingKey> {
+    fn routing_key(
+        &self,
+        _: &ServedModel,
+        _: &TenantId,
+        _: Option<&ClientSalt>,
+    ) -> Option<RoutingKey> {
         None
     }
 

@@ -380,6 +380,9 @@ impl<'a> Bench<'a> {
         let (unseen, ..) = ask(self.host(UNSEEN)?, &[self.pid(UNSEEN)], last).await?;
         let (echo, ..) = ask(self.echo.host(), &[self.echo.pid()], rest).await?;
         let turns = u64::from(self.options.turns);
+        let fresh = |turn: u64| bodies::alone(&self.model, seed << 32 | turn);
+        let fresh: Vec<String> = (0..turns).map(fresh).collect();
+        let (alone, ..) = ask(entry, &pids, &fresh).await?;
         let one = |used: &[f64], at: usize| used.get(at).copied().unwrap_or_default();
         Ok(Turns {
             tokens,
@@ -388,6 +391,7 @@ impl<'a> Bench<'a> {
             new_tokens: tokens.saturating_sub(tokens_before) / turns.max(1),
             entry_ms: rounded(per(one(&used, 0), turns)),
             serving_ms: rounded(per(one(&used, 1), turns)),
+            alone_ms: rounded(per(one(&alone, 0), turns)),
             first_ms: rounded(one(&first_used, 0)),
             unseen_ms: rounded(one(&unseen, 0)),
             echo_ms: rounded(per(one(&echo, 0), turns)),

@@ -104,7 +104,7 @@ impl World {
                 ready: self.shared.len() as u32,
                 arriving: Vec::new(),
             },
-            prompt: (0..PROMPT).map(token).collect(),
+            prompt: (0..PROMPT).map(token).collect::<Vec<_>>().into(),
             sampling: Sampling::GREEDY,
             limits: Limits { max_tokens: ANSWER, stop_tokens: vec![Token(0)] },
             priority: 0,

@@ -17,7 +17,7 @@ pub struct Job {
     /// Its slots; they must cover the prompt.
     pub grant: Grant,
     /// The whole prompt; at least one token.
-    pub prompt: Vec<Token>,
+    pub prompt: Arc<Vec<Token>>,
     /// How to choose tokens.
     pub sampling: Sampling,
     /// When to stop.

@@ -153,7 +153,7 @@ impl Sequence {
             script: job.script,
             resumed: job.resumed as usize,
             block,
-            tokens: job.prompt,
+            tokens: Arc::unwrap_or_clone(job.prompt),
             prompt,
             slots: job.grant.slots,
             origins,

@@ -16,6 +16,7 @@ use protocol::time::Span;
 use protocol::wire::serve::{ServeAnswer, ServeRequest};
 use protocol::wire::{decode, encode};
 use router::{InFlight, Query};
+use std::sync::Arc;
 
 /// Places tried for one request.
 const TRIES: usize = 3;
@@ -65,7 +66,7 @@ impl Ask {
     }
 
     /// Names of the prompt's granules, and its length.
-    pub(crate) fn prefix(&self) -> (Vec<PrefixHash>, u32) {
+    pub(crate) fn prefix(&self) -> (Arc<Vec<PrefixHash>>, u32) {
         let tokens = u32::try_from(self.prompt.tokens.len()).unwrap_or(u32::MAX);
         (self.prompt.prefix.clone(), tokens)
     }

@@ -19,6 +19,7 @@ use protocol::prompt::{Hints, Limits, Prompt, RangeClaim, Refusal, Sampling, Str
 use protocol::time::{Span, Time};
 use reader::Reader;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Tries of one turn before its client gives up: many more than any fault should need.
 pub(crate) const TRIES: u32 = 400;
@@ -123,8 +124,8 @@ impl World {
             model: MODEL.into(),
             tenant: TenantId::local(),
             session: question.session.and_then(SessionId::new),
-            tokens: question.tokens,
-            prefix,
+            tokens: Arc::new(question.tokens),
+            prefix: Arc::new(prefix),
             salt: None,
             sampling: Sampling { temperature: 1.0, seed: dice.below(3), ..Sampling::GREEDY },
             limits: Limits { max_tokens: question.max_tokens, stop_tokens: Vec::new() },

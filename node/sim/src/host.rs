@@ -17,6 +17,7 @@ use protocol::sign::Keypair;
 use protocol::time::{Span, Time};
 use protocol::trust::{MemberCert, UnixTime, cluster_of};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Name of the model that every engine serves.
 pub(crate) const MODEL: &str = "sim";
@@ -97,7 +98,7 @@ pub(crate) struct Live {
 
 impl Live {
     /// Names and length of an asked prompt.
-    pub(crate) fn prefix_of(&self, id: &RequestId) -> Option<(Vec<PrefixHash>, u32)> {
+    pub(crate) fn prefix_of(&self, id: &RequestId) -> Option<(Arc<Vec<PrefixHash>>, u32)> {
         self.asks.get(id).map(Ask::prefix)
     }
 

@@ -16,6 +16,7 @@ use protocol::wire::serve::{ServeAnswer, ServeRequest};
 use protocol::wire::{decode, encode};
 use router::admission;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// Longest wait for slots of a request that was admitted.
 const SLOTS_WITHIN: Span = Span::secs(600);
@@ -353,7 +354,7 @@ impl World {
                 StreamItem::Started(started)
             }
             StreamItem::Tokens(tokens) => {
-                run.prompt.tokens.extend(&tokens);
+                Arc::make_mut(&mut run.prompt.tokens).extend(&tokens);
                 StreamItem::Tokens(tokens)
             }
             StreamItem::Finished(finish)
@@ -363,7 +364,8 @@ impl World {
                 let so_far = run.prompt.tokens.len() - run.asked;
                 run.before = u32::try_from(so_far).unwrap_or(u32::MAX);
                 run.prompt.limits.max_tokens = run.max_tokens.saturating_sub(run.before).max(1);
-                run.prompt.prefix = key.chain(&run.prompt.prefix, &run.prompt.tokens);
+                let prefix = key.chain(&run.prompt.prefix, &run.prompt.tokens);
+                run.prompt.prefix = Arc::new(prefix);
                 run.lease = None;
                 run.state = State::Leasing(now);
                 self.watch.figures.resumed += 1;

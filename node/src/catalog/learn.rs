@@ -1,13 +1,16 @@
 //! Fetches the cards and tokenizers of models that other nodes serve.
 
+use super::shelf::Shelf;
 use super::{Offer, Ready, routing_id};
 use crate::clock::Clock;
 use crate::node::Node;
 use bytes::Bytes;
-use model::{Date, OpenOptions, Processor};
+use futures::FutureExt;
+use model::{Date, ModelError, OpenOptions, Processor};
 use protocol::card::{BlobDigest, ModelCard};
 use protocol::id::NodeId;
 use std::collections::{BTreeMap, BTreeSet};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
@@ -16,6 +19,9 @@ use tokio::task::JoinSet;
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// Longest pause.
 const AGAIN_MAX: Duration = Duration::from_secs(60);
+/// Pause after bytes that are as they are named and cannot be read here: the same would come again,
+/// and some MB of it.
+const UNREADABLE: Duration = Duration::from_secs(3600);
 /// Without news the members are looked at so often, to forget models that have gone.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
 /// Cards that are fetched at once; others wait for them.
@@ -24,11 +30,30 @@ const AT_ONCE: usize = 4;
 const LIST_MAX: usize = 1024;
 const NAME_MAX: usize = 256;
 
+const TOO_MANY: &str = "the cluster serves more models than a node can offer";
+
 /// A card that could not be learnt.
 #[derive(Clone, Copy)]
 struct Failing {
     times: u32,
     until: Instant,
+}
+
+/// Why a card was not learnt.
+#[derive(Debug)]
+enum Unlearnt {
+    /// It may be another time.
+    Passing(String),
+    /// This node cannot read what it names.
+    Unreadable(String),
+}
+
+/// Bytes by name.
+struct Blob {
+    digest: BlobDigest,
+    bytes: Bytes,
+    /// Whether they come from the shelf.
+    shelved: bool,
 }
 
 /// Learns the models of other nodes as they appear. Ends with the node.
@@ -48,7 +73,8 @@ pub(crate) async fn run(node: Arc<Node>) {
                 _ => {
                     busy.insert(card);
                     let node = node.clone();
-                    learning.spawn(async move { (card, learn(&node, card, offer).await) });
+                    let learnt = async move { learn(&node, card, offer).await };
+                    learning.spawn(async move { (card, told(learnt).await) });
                 }
             }
         }
@@ -64,10 +90,14 @@ pub(crate) async fn run(node: Arc<Node>) {
                         failing.remove(&card);
                         node.relist();
                     }
-                    Err(reason) => {
+                    Err(unlearnt) => {
                         let times = failing.get(&card).map_or(0, |failing| failing.times) + 1;
                         let pause = AGAIN_AFTER * 2u32.saturating_pow(times - 1).min(64);
-                        let until = Instant::now() + pause.min(AGAIN_MAX);
+                        let (reason, pause) = match unlearnt {
+                            Unlearnt::Passing(reason) => (reason, pause.min(AGAIN_MAX)),
+                            Unlearnt::Unreadable(reason) => (reason, UNREADABLE),
+                        };
+                        let until = Instant::now() + pause;
                         failing.insert(card, Failing { times, until });
                         tracing::warn!(%reason, "a model of other nodes cannot be offered here yet");
                     }
@@ -77,26 +107,59 @@ pub(crate) async fn run(node: Arc<Node>) {
     }
 }
 
+/// What comes of learning a card. A defect in it is a failure as others: the card would be taken
+/// for one that is being learnt for ever.
+async fn told(
+    learning: impl Future<Output = Result<String, Unlearnt>>,
+) -> Result<String, Unlearnt> {
+    match AssertUnwindSafe(learning).catch_unwind().await {
+        Ok(outcome) => outcome,
+        Err(_) => Err(Unlearnt::Passing("learning a model ended unexpectedly".to_owned())),
+    }
+}
+
 /// Fetches and reads a model's card and tokenizer; the model's name.
-async fn learn(node: &Arc<Node>, digest: BlobDigest, offer: Offer) -> Result<String, String> {
+async fn learn(node: &Arc<Node>, digest: BlobDigest, offer: Offer) -> Result<String, Unlearnt> {
     let about = |what: &str| format!("model {}: {what}", offer.name);
-    let bytes = blob(node, digest, &offer.holders).await.map_err(|e| about(&e))?;
-    let card = read(&bytes, &offer).map_err(about)?;
-    let tokenizer = blob(node, card.tokenizer, &offer.holders).await.map_err(|e| about(&e))?;
-    let options = OpenOptions { today: Some(Date::of_unix(Clock::unix().0)) };
+    let passing = |what: &str| Unlearnt::Passing(about(what));
+    let unreadable = |what: &str| Unlearnt::Unreadable(about(what));
+    if !node.catalog.has_room() {
+        return Err(passing(TOO_MANY));
+    }
+    let named = blob(node, digest, &offer.holders).await.map_err(|e| passing(&e))?;
+    let card = read(&named.bytes, &offer).map_err(passing)?;
+    let tokenizer = blob(node, card.tokenizer, &offer.holders).await.map_err(|e| passing(&e))?;
+    let shelf = node.catalog.shelf.clone();
     let reading = tokio::task::spawn_blocking(move || {
-        let processor = Processor::from_card(&card, &tokenizer, &options);
+        let processor = open(&shelf, &card, [&named, &tokenizer]);
         processor.map(|processor| (card, processor))
     });
     let (card, processor) = reading
         .await
-        .map_err(|_| about("its tokenizer cannot be read"))?
-        .map_err(|error| about(&error.to_string()))?;
+        .map_err(|_| unreadable("its tokenizer cannot be read"))?
+        .map_err(|error| unreadable(&error.to_string()))?;
     let ready = Ready::new(&card, Arc::new(processor), Clock::unix().0);
-    match node.catalog.learn(digest, ready) {
+    match node.catalog.learn(digest, ready, offer.context) {
         true => Ok(card.name),
-        false => Err(about("the cluster serves more models than a node can offer")),
+        false => Err(passing(TOO_MANY)),
     }
+}
+
+/// Reads a model of which the card and the tokenizer have come, and keeps both over restarts: what
+/// cannot be read has no place on the disk. Slow, and blocking.
+fn open(
+    shelf: &Shelf,
+    card: &ModelCard,
+    [named, tokenizer]: [&Blob; 2],
+) -> Result<Processor, ModelError> {
+    let options = OpenOptions { today: Some(Date::of_unix(Clock::unix().0)) };
+    let processor = Processor::from_card(card, &tokenizer.bytes, &options)?;
+    for blob in [named, tokenizer].into_iter().filter(|blob| !blob.shelved) {
+        if let Err(error) = shelf.put(&blob.digest, &blob.bytes) {
+            tracing::warn!(%error, "a fetched tokenizer could not be kept on disk");
+        }
+    }
+    Ok(processor)
 }
 
 /// Reads a card, and checks that it says what its engine's heartbeat says.
@@ -116,11 +179,11 @@ fn read(bytes: &[u8], offer: &Offer) -> Result<ModelCard, &'static str> {
 }
 
 /// Bytes by name: from the shelf, else from the first holder that gives them.
-async fn blob(node: &Arc<Node>, digest: BlobDigest, from: &[NodeId]) -> Result<Bytes, String> {
+async fn blob(node: &Arc<Node>, digest: BlobDigest, from: &[NodeId]) -> Result<Blob, String> {
     let shelf = node.catalog.shelf.clone();
     let kept = tokio::task::spawn_blocking(move || shelf.get(&digest)).await;
     if let Ok(Some(bytes)) = kept {
-        return Ok(bytes);
+        return Ok(Blob { digest, bytes, shelved: true });
     }
     let mut last = "no holder is known".to_owned();
     // Not all nodes ask the same one.
@@ -129,14 +192,7 @@ async fn blob(node: &Arc<Node>, digest: BlobDigest, from: &[NodeId]) -> Result<B
     for holder in after.iter().chain(before) {
         let addresses = node.roster.addresses(holder);
         match node.transfer.fetch_blob(*holder, &addresses, digest).await {
-            Ok(bytes) => {
-                let (shelf, kept) = (node.catalog.shelf.clone(), bytes.clone());
-                let put = tokio::task::spawn_blocking(move || shelf.put(&digest, &kept)).await;
-                if let Ok(Err(error)) = put {
-                    tracing::warn!(%error, "a fetched tokenizer could not be kept on disk");
-                }
-                return Ok(bytes);
-            }
+            Ok(bytes) => return Ok(Blob { digest, bytes, shelved: false }),
             Err(error) => last = error.to_string(),
         }
     }

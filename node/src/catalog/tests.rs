@@ -1,4 +1,4 @@
-use super::{Catalog, Own, Ready, offers_differ, routing_id};
+use super::{Catalog, LEARNT_MAX, Own, Ready, offers_differ, routing_id};
 use frontend::Format;
 use model::Model;
 use protocol::block::StorageId;
@@ -23,7 +23,7 @@ fn digest(card: &ModelCard) -> BlobDigest {
 
 fn learn(catalog: &Catalog, card: &ModelCard) {
     let processor = Model::builtin().unwrap().processor().clone();
-    assert!(catalog.learn(digest(card), Ready::new(card, processor, 7)));
+    assert!(catalog.learn(digest(card), Ready::new(card, processor, 7), 10));
 }
 
 fn view(node: u8, state: MemberState, cards: &[&ModelCard]) -> (NodeId, MemberView) {
@@ -85,6 +85,9 @@ fn models_of_other_nodes_are_listed_once_they_are_learnt() {
     assert_eq!(catalog.models()[2].format, Format::Llama);
     assert_eq!(catalog.routing("near").unwrap(), (near.routing.clone(), routing_id(&near.routing)));
     assert!(catalog.routing("close").is_none(), "only names are placed by");
+    let listed = catalog.models();
+    let [served, ..] = &*listed else { panic!() };
+    assert_eq!(catalog.namespace(served).as_ref(), Some(&catalog.routing(&served.name).unwrap().0));
 }
 
 #[test]
@@ -96,11 +99,39 @@ fn a_model_whose_nodes_have_gone_stays_known_for_a_while() {
     catalog.relist(&[view(1, MemberState::Dead, &[&far])].into());
     assert_eq!(names(&catalog), [("far".to_owned(), 1000)]);
     // One that comes back with other weights takes its place.
+    let before = catalog.models();
+    assert!(catalog.namespace(&before[0]).is_some());
     let newer = card("far", 2, &[]);
     learn(&catalog, &newer);
     catalog.relist(&[view(1, MemberState::Alive, &[&newer])].into());
     assert_eq!(names(&catalog), [("far".to_owned(), 1000)]);
     assert_eq!(catalog.routing("far").unwrap().1, routing_id(&newer.routing));
+    assert!(catalog.namespace(&before[0]).is_none(), "its tokens get no names of the new one");
+}
+
+#[test]
+fn a_model_whose_nodes_go_while_it_is_learnt_has_their_context() {
+    let catalog = catalog(false);
+    let far = card("far", 1, &[]);
+    let offered: Views =
+        [view(2, MemberState::Alive, &[&far]), view(1, MemberState::Alive, &[&far])].into();
+    let offer = catalog.unknown(&offered).remove(&digest(&far)).unwrap();
+    let processor = Model::builtin().unwrap().processor().clone();
+    assert!(catalog.learn(digest(&far), Ready::new(&far, processor, 7), offer.context));
+    catalog.relist(&[view(2, MemberState::Dead, &[&far])].into());
+    assert_eq!(names(&catalog), [("far".to_owned(), 2000)]);
+}
+
+#[test]
+fn so_many_models_and_no_more() {
+    let catalog = catalog(false);
+    for n in 0..LEARNT_MAX {
+        assert!(catalog.has_room(), "for the {n}th");
+        learn(&catalog, &card(&format!("m{n}"), n as u8, &[]));
+    }
+    assert!(!catalog.has_room());
+    let (more, processor) = (card("more", 200, &[]), Model::builtin().unwrap().processor().clone());
+    assert!(!catalog.learn(digest(&more), Ready::new(&more, processor, 7), 10));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use crate::actors::shell::{Mail, Parts, Shell, Wired};
 use crate::catalog::{Catalog, Own};
 use crate::clock::Clock;
 use crate::fault::Fault;
-use crate::files::write_secret;
+use crate::files::{read_text, write_secret};
 use crate::host::NodeHost;
 use crate::http::Listeners;
 use crate::membership::{KnownMember, Membership, Roster};
@@ -218,7 +218,7 @@ fn roster(home: &Home, membership: &Membership) -> Result<Roster, Fault> {
 /// The key of the admin verbs: made once, kept in `DIR/admin-key`.
 fn admin_key(dir: &Path) -> Result<Zeroizing<String>, Fault> {
     let file = dir.join("admin-key");
-    if let Ok(text) = std::fs::read_to_string(&file) {
+    if let Ok(text) = read_text(&file) {
         return Ok(Zeroizing::new(text.trim().to_owned()));
     }
     let hex: Vec<String> = entropy::<24>()?.iter().map(|b| format!("{b:02x}")).collect();

@@ -2,6 +2,7 @@
 
 use crate::cli::JoinArgs;
 use crate::fault::Fault;
+use crate::files::read_text;
 use libp2p::Multiaddr;
 use libp2p::multiaddr::Protocol;
 use protocol::trust::JoinToken;
@@ -53,7 +54,7 @@ fn from_multiaddr(text: &str) -> Option<SocketAddr> {
 pub(super) fn token(args: &JoinArgs) -> Result<JoinToken, Fault> {
     let help = "copy DATA_DIR/join-token of a member to this machine and name it with --token-file";
     let text = match (&args.token_file, std::env::var("DYNAMO_JOIN_TOKEN")) {
-        (Some(file), _) => std::fs::read_to_string(file).map_err(|error| {
+        (Some(file), _) => read_text(file).map_err(|error| {
             Fault::usage(format!("cannot read the token file {}: {error}", file.display()), help)
         })?,
         (None, Ok(text)) => text,

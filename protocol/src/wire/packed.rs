@@ -6,14 +6,19 @@
 pub(crate) mod tokens {
     use crate::hash::Token;
     use serde::{Deserializer, Serializer, de::Error};
+    use std::sync::Arc;
 
     pub(crate) fn serialize<S: Serializer>(tokens: &[Token], to: S) -> Result<S::Ok, S::Error> {
         to.serialize_bytes(&pack(tokens))
     }
 
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Token>, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Arc<Vec<Token>>, D::Error> {
         let bytes = super::bytes(from)?;
-        unpack(&bytes).ok_or_else(|| D::Error::custom("the tokens are not packed as they should"))
+        unpack(&bytes)
+            .map(Arc::new)
+            .ok_or_else(|| D::Error::custom("the tokens are not packed as they should"))
     }
 
     fn pack(tokens: &[Token]) -> Vec<u8> {
@@ -66,6 +71,7 @@ pub(crate) mod tokens {
 pub(crate) mod names {
     use crate::hash::PrefixHash;
     use serde::{Deserializer, Serializer, de::Error};
+    use std::sync::Arc;
 
     pub(crate) fn serialize<S: Serializer>(names: &[PrefixHash], to: S) -> Result<S::Ok, S::Error> {
         let mut out = Vec::with_capacity(names.len() * 16);
@@ -77,13 +83,14 @@ pub(crate) mod names {
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
         from: D,
-    ) -> Result<Vec<PrefixHash>, D::Error> {
+    ) -> Result<Arc<Vec<PrefixHash>>, D::Error> {
         let bytes = super::bytes(from)?;
         let (names, rest) = bytes.as_chunks::<16>();
         if !rest.is_empty() {
             return Err(D::Error::custom("the names are not 16 bytes each"));
         }
-        Ok(names.iter().map(|name| PrefixHash(u128::from_le_bytes(*name))).collect())
+        let name = |name: &[u8; 16]| PrefixHash(u128::from_le_bytes(*name));
+        Ok(Arc::new(names.iter().map(name).collect()))
     }
 }
 

@@ -184,8 +184,8 @@ proptest! {
         (model, outcome) in (".{0,40}", ".{0,40}"),
     ) {
         let mut request = crate::serve::request();
-        request.prompt.tokens = tokens;
-        request.prompt.prefix = prefix;
+        request.prompt.tokens = tokens.into();
+        request.prompt.prefix = prefix.into();
         request.prompt.hints.priority = priority;
         request.prompt.hints.osl = osl;
         request.prompt.sampling.seed = seed;

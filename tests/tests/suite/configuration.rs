@@ -48,6 +48,8 @@ fn wrong_configuration_files() {
     let start = format!("start --engine mock --config {huge} --data-dir huge {}", free_ports());
     bench.run(&start).refused_with(1, &["nvme.mib", "disk"]);
     bench.run("start --config absent.toml --data-dir data").refused_with(2, &["absent.toml"]);
+    let endless = bench.run("start --config /dev/zero --data-dir data");
+    endless.refused_with(2, &["/dev/zero", "longer than"]);
     assert!(!bench.path("data").exists(), "nothing was made");
 }
 

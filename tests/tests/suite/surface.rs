@@ -123,6 +123,9 @@ async fn admin_verbs_answer_this_machine_or_the_key() {
     assert_eq!(ask(&[("host", "127.0.0.1.evil.example:8000")]).await, 403);
     assert_eq!(ask(&[("host", "localhost"), ("origin", "http://evil.example")]).await, 403);
     assert_eq!(ask(&[("host", "evil.example"), ("authorization", "Bearer wrong")]).await, 403);
+    // Whom a proxy on this machine passes on is not on this machine.
+    assert_eq!(ask(&[("x-forwarded-for", "10.0.0.7")]).await, 403);
+    assert_eq!(ask(&[("via", "1.1 proxy"), ("authorization", &bearer)]).await, 200);
     assert_eq!(ask(&[("host", "evil.example"), ("authorization", &bearer)]).await, 200);
     // A verb that changes something is behind the same door.
     let leave = http().post(cluster.url(0, "/admin/v1/leave")).header("host", "evil.example");

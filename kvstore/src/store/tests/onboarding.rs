@@ -5,6 +5,7 @@ use super::*;
 use protocol::op::{Arriving, ArrivingFrom, EngineOp, Fetched, Grant, OpId};
 use protocol::prompt::Refusal;
 use protocol::time::Span;
+use std::sync::Arc;
 
 fn fetching(world: &mut World, n: usize) -> (Grant, OpId) {
     let tokens = prompt(1, n);
@@ -278,7 +279,7 @@ fn refusals_say_why() {
     let too_long = Refusal::TooLong { tokens: 128, limit: 127 };
     assert_eq!(world.prepare(&long, ask), Err(too_long));
     let mut ask = world.ask(&tokens, 1);
-    ask.prefix.pop();
+    Arc::make_mut(&mut ask.prefix).pop();
     assert!(matches!(world.prepare(&tokens, ask), Err(Refusal::Failed(_))));
     let mut ask = world.ask(&tokens, 1);
     ask.engine = EngineId(5);

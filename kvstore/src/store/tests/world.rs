@@ -242,7 +242,7 @@ impl World {
             tenant: TenantId::local(),
             session: None,
             key: self.key.clone(),
-            prefix: self.key.chain(&[], tokens),
+            prefix: self.key.chain(&[], tokens).into(),
             prompt_tokens: tokens.len() as u32,
             max_tokens,
             sources: Vec::new(),

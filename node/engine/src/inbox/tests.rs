@@ -9,7 +9,7 @@ fn job() -> Box<Job> {
     Box::new(Job {
         request: RequestId(1),
         grant: Grant { lease: LeaseId(1), slots: vec![], ready: 0, arriving: vec![] },
-        prompt: vec![Token(1)],
+        prompt: vec![Token(1)].into(),
         resumed: 0,
         sampling: Sampling::GREEDY,
         limits: Limits { max_tokens: 1, stop_tokens: vec![] },

@@ -34,7 +34,7 @@ fn sequence(given: &Given, epoch: Instant) -> Sequence {
             ready: 0,
             arriving: if given.awaits { vec![arriving] } else { vec![] },
         },
-        prompt: vec![Token(1); given.prompt],
+        prompt: vec![Token(1); given.prompt].into(),
         resumed: 0,
         sampling: Sampling::GREEDY,
         limits: Limits { max_tokens: 100, stop_tokens: vec![] },

@@ -31,7 +31,7 @@ fn sequence(given: Given, epoch: Instant) -> (Sequence, Receiver<StreamItem>) {
             ready: given.ready,
             arriving: arriving.collect(),
         },
-        prompt: (0..given.prompt as u32).map(Token).collect(),
+        prompt: (0..given.prompt as u32).map(Token).collect::<Vec<_>>().into(),
         resumed: 0,
         sampling: Sampling::GREEDY,
         limits: Limits { max_tokens: given.max_tokens, stop_tokens: vec![] },

@@ -319,7 +319,7 @@ impl Ask<'_> {
         self.house.engine().submit(Job {
             request: RequestId(u128::from(lease.0)),
             grant: Grant { lease, slots: self.slots, ready: self.ready, arriving: self.arriving },
-            prompt: self.prompt,
+            prompt: self.prompt.into(),
             resumed: self.resumed,
             sampling: self.sampling,
             limits: self.limits,

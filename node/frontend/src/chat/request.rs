@@ -2,7 +2,7 @@
 
 use crate::ask::{self, Ask, Pin, SamplingAsk, ToolChoice};
 use crate::bodies::History;
-use crate::content::{CacheControl, Content};
+use crate::content::{CacheControl, Content, last_pin};
 use crate::error::ApiError;
 use crate::json;
 use crate::limits::{self, MESSAGES_MAX, TOOL_NAME_MAX, TOOLS_MAX, ToolNames};
@@ -22,6 +22,7 @@ struct ChatRequest {
     messages: Vec<ChatMessage>,
     tools: Option<Vec<ChatTool>>,
     tool_choice: Option<Choice>,
+    functions: Option<Value>,
     parallel_tool_calls: Option<bool>,
     max_tokens: Option<i64>,
     max_completion_tokens: Option<i64>,
@@ -198,6 +199,9 @@ fn refuse_unsupported(request: &ChatRequest) -> Result<(), ApiError> {
     if request.n.is_some_and(|n| n != 1) {
         return Err(ApiError::field("n", "only one choice is supported: n must be 1"));
     }
+    if request.functions.as_ref().is_some_and(|functions| !functions.is_null()) {
+        return Err(ApiError::field("functions", "was replaced by `tools`, which is supported"));
+    }
     if request.logprobs == Some(true) {
         return Err(ApiError::field("logprobs", "log probabilities are not supported"));
     }
@@ -220,7 +224,7 @@ fn read_message(
     let content_at = format!("{at}.content");
     let mut pin = message.cache_control;
     if let Some(Content::Blocks(blocks)) = &message.content {
-        pin = blocks.iter().rev().find_map(|b| b.cache_control.clone()).or(pin);
+        pin = last_pin(blocks).or(pin);
     }
     let text = match message.content {
         Some(content) if message.role == "tool" => Some(content.into_result(&content_at)?),
@@ -285,6 +289,10 @@ fn read_tools(tools: Vec<ChatTool>) -> Result<Tools, ApiError> {
             }
             (None | Some("function"), None) => {
                 return Err(ApiError::field(&format!("tools[{i}].function"), "missing field"));
+            }
+            (Some("custom"), None) => {
+                let why = "free-text tools exist in /v1/responses: declare a function here";
+                return Err(ApiError::field(&format!("tools[{i}].type"), why));
             }
             // Tools that the provider's own servers run: there are none here.
             (Some(_), None) => {}

@@ -84,22 +84,28 @@ pub(crate) fn read(body: &[u8]) -> Result<Ask, ApiError> {
 
 /// A text, a list of tokens, or a list with one of these.
 fn read_prompt(prompt: Option<Value>) -> Result<Raw, ApiError> {
-    match prompt {
-        None | Some(Value::Null) => Err(ApiError::field("prompt", "missing field")),
-        Some(Value::String(text)) => Ok(Raw::Text(text)),
-        Some(Value::Array(list)) => match list.as_slice() {
-            [] => Err(ApiError::field("prompt", "must not be empty")),
-            [Value::Number(_), ..] => {
+    let wrong = |why: &str| Err(ApiError::field("prompt", why));
+    let one = match prompt {
+        None | Some(Value::Null) => return wrong("missing field"),
+        Some(Value::Array(mut list)) => match list.as_slice() {
+            [Value::String(_) | Value::Array(_)] => list.swap_remove(0),
+            [Value::String(_) | Value::Array(_), ..] => {
+                return wrong("only one prompt is supported: send one request for each");
+            }
+            _ => Value::Array(list),
+        },
+        Some(one) => one,
+    };
+    match one {
+        Value::String(text) => Ok(Raw::Text(text)),
+        Value::Array(list) => match list.first() {
+            None => wrong("must not be empty"),
+            Some(Value::Number(_)) => {
                 let tokens: Vec<u32> = json::typed("prompt", Value::Array(list))?;
                 Ok(Raw::Tokens(tokens.into_iter().map(Token).collect()))
             }
-            [one @ (Value::String(_) | Value::Array(_))] => read_prompt(Some(one.clone())),
-            [Value::String(_) | Value::Array(_), ..] => Err(ApiError::field(
-                "prompt",
-                "only one prompt is supported: send one request for each",
-            )),
-            _ => Err(ApiError::field("prompt", "expected texts or tokens")),
+            Some(_) => wrong("expected texts or tokens"),
         },
-        Some(_) => Err(ApiError::field("prompt", "expected a string or a list of tokens")),
+        _ => wrong("expected a string or a list of tokens"),
     }
 }

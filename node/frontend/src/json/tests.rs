@@ -50,6 +50,15 @@ fn missing_and_repeated_fields_are_named() {
 }
 
 #[test]
+fn values_have_their_limit() {
+    type Any = std::collections::BTreeMap<String, serde::de::IgnoredAny>;
+    let many = |count: usize| format!("{{\"a\":[{}1],\"b\":\",[{{\"}}", "1,".repeat(count));
+    assert!(parse::<Any>(many(VALUES_MAX - 10).as_bytes()).is_ok());
+    let error = parse::<Any>(many(VALUES_MAX).as_bytes()).unwrap_err();
+    assert!(error.message.contains("more than 1000000 JSON values"), "{}", error.message);
+}
+
+#[test]
 fn depth_has_its_limit() {
     let deep = |levels: usize| format!("{{\"a\":{}{}}}", "[".repeat(levels), "]".repeat(levels));
     type Any = serde_json::Map<String, serde_json::Value>;

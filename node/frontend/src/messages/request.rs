@@ -2,7 +2,7 @@
 
 use crate::ask::{self, Ask, Pin, SamplingAsk, ToolChoice};
 use crate::bodies;
-use crate::content::{Block, CacheControl, Content};
+use crate::content::{Block, CacheControl, Content, last_pin};
 use crate::error::ApiError;
 use crate::json;
 use crate::limits::{self, MESSAGES_MAX, TOOL_NAME_MAX_MESSAGES, TOOLS_MAX, ToolNames};
@@ -57,6 +57,8 @@ struct Message {
 
 #[derive(Deserialize)]
 struct Tool {
+    #[serde(rename = "type")]
+    kind: Option<String>,
     name: Option<String>,
     description: Option<String>,
     input_schema: Option<Value>,
@@ -235,11 +237,12 @@ impl History {
                     }
                     read.push(ask::tool(name, tool.description, Some(schema)));
                 }
+                // Tools that the provider's own servers run: there are none here.
+                (Some(_), None) => {}
+                (None, None) if tool.kind.is_some_and(|kind| kind != "custom") => {}
                 (None, _) => {
                     return Err(ApiError::field(&format!("tools[{i}].name"), "missing field"));
                 }
-                // Tools that the provider's own servers run: there are none here.
-                (Some(_), None) => {}
             }
         }
         Ok(read)
@@ -333,10 +336,6 @@ impl History {
         self.pin(pin);
         Ok(())
     }
-}
-
-fn last_pin(blocks: &[Block]) -> Option<CacheControl> {
-    blocks.iter().rev().find_map(|block| block.cache_control.clone())
 }
 
 /// Takes a leading billing line away.

@@ -1,7 +1,7 @@
 //! What earlier turns have tokenised and hashed already.
 //!
-//! A prompt is cut at turn borders; the tokens of a part depend on nothing but the part, and a name
-//! on nothing but the tokens before it. So where a prompt begins as an earlier one did, tokens and
+//! A prompt is cut at turn borders; the tokens of a part depend on nothing but the part (or are those
+//! that the model wrote, see below), and a name on nothing but the tokens before it. So where a prompt begins as an earlier one did, tokens and
 //! names up to the last border in common are those of the earlier one: the history is compared, not
 //! read again, and only the new turn is tokenised and hashed. Earlier prompts are found by their
 //! first two parts (instructions and first question), in which sessions differ, or by their first where
@@ -26,7 +26,7 @@ use crate::tokenize;
 use cuts::Marks;
 use model::Processor;
 pub(crate) use prior::common;
-use prior::{Branch, Prior, Written, best};
+use prior::{Begun, Branch, Prior, Written, best};
 use protocol::hash::{GRANULE, PrefixHash, RoutingKey, Token};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -36,9 +36,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 pub(crate) struct Tokenised {
     /// The rendered text; empty when nothing was rendered.
     pub(crate) text: String,
-    pub(crate) tokens: Vec<Token>,
+    pub(crate) tokens: Arc<Vec<Token>>,
     /// The names of all full granules.
-    pub(crate) names: Vec<PrefixHash>,
+    pub(crate) names: Arc<Vec<PrefixHash>>,
     /// The end of each part in bytes and tokens.
     pub(crate) borders: Vec<(usize, u32)>,
     /// Where it is remembered.
@@ -57,7 +57,7 @@ impl Tokenised {
     pub(crate) fn whole(key: &RoutingKey, tokens: Vec<Token>) -> Self {
         let names = key.chain(&[], &tokens);
         let borders = vec![(0, length(&tokens))];
-        Self { tokens, names, borders, ..Self::default() }
+        Self { tokens: Arc::new(tokens), names: Arc::new(names), borders, ..Self::default() }
     }
 
     /// Tokens of the whole parts within the first `bytes` bytes.
@@ -67,10 +67,13 @@ impl Tokenised {
 
     /// Memory that it takes.
     fn bytes(&self) -> usize {
-        self.text.capacity()
-            + self.tokens.len() * size_of::<Token>()
-            + self.names.len() * size_of::<PrefixHash>()
-            + self.borders.len() * size_of::<(usize, u32)>()
+        /// The structures themselves, and their places in lists.
+        const AROUND: usize = 512;
+        AROUND
+            + self.text.capacity()
+            + self.tokens.capacity() * size_of::<Token>()
+            + self.names.capacity() * size_of::<PrefixHash>()
+            + self.borders.capacity() * size_of::<(usize, u32)>()
     }
 }
 
@@ -80,6 +83,8 @@ fn length(tokens: &[Token]) -> u32 {
 
 /// Keys whose model's marks are remembered.
 const MARKS_MAX: usize = 256;
+/// Parts of one prompt whose tokens are remembered one by one.
+const PARTS_MAX: usize = 4096;
 /// Earlier prompts that begin with the same two parts: branches of one session, or runs of one task.
 const BRANCHES_MAX: usize = 16;
 
@@ -112,14 +117,15 @@ impl PrefixCache {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The tokens of `text`, equal to those of tokenising it in one go, and their names. `early`
+    /// The tokens of `text` and their names: those of tokenising it in one go, but for answers that
+    /// the model wrote with others. `early`
     /// looks at the least number of tokens before any are made, and may refuse.
     pub(crate) fn read(
         &self,
         model: &Processor,
         key: &RoutingKey,
         text: String,
-        early: impl FnOnce(usize) -> Result<(), ApiError>,
+        early: impl Fn(usize) -> Result<(), ApiError>,
     ) -> Result<Arc<Tokenised>, ApiError> {
         let mark = mark_of(key);
         let marks = self.marks(model, mark);
@@ -141,44 +147,48 @@ impl PrefixCache {
         let known = prior.as_ref().map_or(0, |prior| prior.bytes);
 
         let parts = cuts::parts(text.get(known..).unwrap_or_default(), marker);
-        let keys: Vec<Digest> = parts.iter().map(|part| digest(&mark, part.as_bytes())).collect();
-        let cached: Vec<Option<Arc<[Token]>>> = {
+        // No part is empty. Thousands of them are no conversation: they are not looked up.
+        let before = prior.as_ref().map_or(0, |prior| prior.tokens);
+        early(before + parts.len())?;
+        let looked_up = if parts.len() > PARTS_MAX { &[] } else { parts.as_slice() };
+        let keys: Vec<Digest> =
+            looked_up.iter().map(|part| digest(&mark, part.as_bytes())).collect();
+        let mut cached: Vec<Option<Arc<[Token]>>> = {
             let mut inner = self.lock();
             keys.iter().map(|key| inner.tokens.get(key)).collect()
         };
+        cached.resize(parts.len(), None);
         let tokenizer = model.tokenizer();
         let least = parts.iter().zip(&cached).map(|(part, cached)| match cached {
             Some(tokens) => tokens.len(),
-            None => tokenizer.fewest(part),
+            None => tokenizer.fewest(part).max(1),
         });
-        early(prior.as_ref().map_or(0, |prior| prior.tokens) + least.sum::<usize>())?;
+        early(before + least.sum::<usize>())?;
 
-        let mut out = prior.as_ref().map(Prior::begin).unwrap_or_default();
+        let Begun { mut tokens, mut names, mut borders } =
+            prior.as_ref().map(Prior::begin).unwrap_or_default();
         let mut fresh = Vec::new();
         let mut bytes = known;
-        for ((part, key), cached) in parts.iter().zip(&keys).zip(cached) {
-            let tokens = cached.unwrap_or_else(|| {
+        for (nth, (part, cached)) in parts.iter().zip(cached).enumerate() {
+            let of_part = cached.unwrap_or_else(|| {
                 let tokens: Arc<[Token]> = tokenizer.encode(part, false).into();
-                fresh.push((*key, tokens.clone()));
+                fresh.extend(keys.get(nth).map(|key| (*key, tokens.clone())));
                 tokens
             });
-            out.tokens.extend_from_slice(&tokens);
+            tokens.extend_from_slice(&of_part);
             bytes += part.len();
-            out.borders.push((bytes, length(&out.tokens)));
-        }
-        if parts.is_empty() && out.borders.last().is_some_and(|(end, _)| *end < bytes) {
-            out.borders.push((bytes, length(&out.tokens))); // it ends with an answer
+            borders.push((bytes, length(&tokens)));
         }
         if prior.is_none()
             && let Some(first) = keys.first()
-            && let Some(names) = self.lock().names.get(first)
+            && let Some(known) = self.lock().names.get(first)
         {
-            out.names.extend_from_slice(&names);
+            names.extend_from_slice(&known);
         }
-        key.extend_chain(&mut out.names, &out.tokens);
-        out.text = text;
-        out.place = Some(Place { anchor, marks: marks.clone() });
-        let out = Arc::new(out);
+        key.extend_chain(&mut names, &tokens);
+        let place = Some(Place { anchor, marks: marks.clone() });
+        let (tokens, names) = (Arc::new(tokens), Arc::new(names));
+        let out = Arc::new(Tokenised { text, tokens, names, borders, place });
 
         let mut inner = self.lock();
         for (key, tokens) in fresh {

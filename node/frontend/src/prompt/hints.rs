@@ -4,7 +4,6 @@ use super::cache::Tokenised;
 use super::{Who, render_messages, shown_tools};
 use crate::ask::Ask;
 use crate::cluster::ServedModel;
-use crate::error::ApiError;
 use crate::nvext::outcome::{Outcome, Verdict};
 use protocol::block::{BlockClass, Claim};
 use protocol::prompt::{Hints, RangeClaim};
@@ -28,7 +27,7 @@ pub(super) struct Told<'a> {
 
 impl Told<'_> {
     /// Hints, and what became of each that was given.
-    pub(super) fn hints(&self) -> Result<(Hints, Vec<Outcome>), ApiError> {
+    pub(super) fn hints(&self) -> (Hints, Vec<Outcome>) {
         let nvext = &self.ask.nvext;
         let given = &nvext.hints;
         let mut outcomes = self.who.session.outcomes.clone();
@@ -44,10 +43,7 @@ impl Told<'_> {
         if given.priority.is_some() {
             say("agent_hints.priority", Verdict::Accepted);
         }
-        hints.priority = given.priority.unwrap_or_else(|| {
-            // Numbers of this kind round to the nearest that fits.
-            given.latency_sensitivity.unwrap_or(0.0).round() as i32
-        });
+        hints.priority = given.priority(self.who.priority);
         if given.latency_sensitivity.is_some() {
             let verdict = match given.priority {
                 Some(_) => Verdict::Rejected("`priority` is given, and comes first".into()),
@@ -81,8 +77,8 @@ impl Told<'_> {
         }
         self.retention(&mut hints, &mut outcomes);
         self.head(&mut hints);
-        self.pins(&mut hints, &mut outcomes)?;
-        Ok((hints, outcomes))
+        self.pins(&mut hints, &mut outcomes);
+        (hints, outcomes)
     }
 
     fn length(&self) -> u32 {
@@ -143,7 +139,7 @@ impl Told<'_> {
     /// Pins cover whole turns: each reaches to the last turn border at or before the end of the
     /// message it stands on. For each time to live the one that reaches furthest is followed;
     /// shorter ones within longer-lived ones say nothing.
-    fn pins(&self, hints: &mut Hints, outcomes: &mut Vec<Outcome>) -> Result<(), ApiError> {
+    fn pins(&self, hints: &mut Hints, outcomes: &mut Vec<Outcome>) {
         let mut pins: Vec<(usize, Span, Outcome)> = Vec::new();
         for pin in &self.ask.pins {
             let outcome = Outcome::new("cache_control", pin.verdict.clone());
@@ -165,7 +161,7 @@ impl Told<'_> {
                     outcome.verdict = Verdict::Rejected(why);
                 } else {
                     kept.push(messages);
-                    let end = self.tokens_through(messages)?;
+                    let end = self.tokens_through(messages);
                     if end > 0 {
                         let claim =
                             self.claim((0, end), BlockClass::Context, hints.priority, Some(ttl));
@@ -178,19 +174,22 @@ impl Told<'_> {
             }
             outcomes.push(outcome);
         }
-        Ok(())
     }
 
-    /// Tokens of the first `messages` messages, as far as they are whole turns.
-    fn tokens_through(&self, messages: usize) -> Result<u32, ApiError> {
+    /// Tokens of the first `messages` messages, as far as they are whole turns; 0 where the template
+    /// refuses them without the others.
+    fn tokens_through(&self, messages: usize) -> u32 {
         let Some(first) =
             self.ask.messages.get(..messages).filter(|f| f.len() < self.ask.messages.len())
         else {
-            return Ok(self.length());
+            return self.length();
         };
-        let head = render_messages(self.ask, self.served, first, false)?;
-        let whole = self.tokenised.text.starts_with(&head);
-        Ok(if whole { self.tokenised.tokens_within(head.len()) } else { 0 })
+        match render_messages(self.ask, self.served, first, false) {
+            Ok(head) if self.tokenised.text.starts_with(&head) => {
+                self.tokenised.tokens_within(head.len())
+            }
+            _ => 0,
+        }
     }
 }
 

@@ -14,7 +14,8 @@ fn cache() -> PrefixCache {
 }
 
 fn who() -> Who {
-    Who { id: RequestId(1), tenant: TenantId::local(), session: Session::default(), seed: 77 }
+    let (tenant, session) = (TenantId::local(), Session::default());
+    Who { id: RequestId(1), tenant, session, seed: 77, priority: 0 }
 }
 
 fn prepared(ask: &Ask) -> Prepared {
@@ -84,7 +85,7 @@ fn limits_sampling_and_length() {
     assert!(shape.limit_is_context);
     assert_eq!((prompt.sampling.temperature, prompt.sampling.seed), (1.0, 77));
     assert!(!prompt.limits.stop_tokens.is_empty());
-    assert_eq!(prompt.prefix, key(1).chain(&[], &prompt.tokens));
+    assert_eq!(*prompt.prefix, key(1).chain(&[], &prompt.tokens));
 
     for context in [length, length - 1] {
         let refused = prepare(&ask, who(), &served(context), &key(1), &cache(), &Client::stays())

@@ -5,7 +5,7 @@
 
 use super::tools::{TEXT_ARGUMENT, ToolTable};
 use crate::ask::{self, Pin};
-use crate::content::{Block, CacheControl, Content};
+use crate::content::{Block, CacheControl, Content, last_pin};
 use crate::error::ApiError;
 use crate::json;
 use crate::limits::{self, MESSAGES_MAX};
@@ -48,8 +48,8 @@ pub(super) struct History<'a> {
     tools: &'a ToolTable,
     turn: Option<Turn>,
     pairs: Pairs,
-    pub(super) messages: Vec<Message>,
-    pub(super) pins: Vec<Pin>,
+    messages: Vec<Message>,
+    pins: Vec<Pin>,
 }
 
 impl<'a> History<'a> {
@@ -70,7 +70,7 @@ impl<'a> History<'a> {
         self.messages.push(ask::message(role, text));
     }
 
-    /// Items of the field `field`.
+    /// Items of the field `field`, which go on where those before them end.
     pub(super) fn items(&mut self, field: &str, items: Vec<Value>) -> Result<(), ApiError> {
         limits::at_most(field, "items", items.len(), MESSAGES_MAX)?;
         for (i, item) in items.into_iter().enumerate() {
@@ -80,9 +80,14 @@ impl<'a> History<'a> {
             }
             self.item(json::typed(&at, item)?, &at)?;
         }
+        Ok(())
+    }
+
+    /// The messages and pins of all items.
+    pub(super) fn end(mut self) -> (Vec<Message>, Vec<Pin>) {
         self.end_turn();
         self.pairs.order(&mut self.messages);
-        Ok(())
+        (self.messages, self.pins)
     }
 
     fn item(&mut self, item: Item, at: &str) -> Result<(), ApiError> {
@@ -145,7 +150,7 @@ impl<'a> History<'a> {
         let missing = |field: &str| ApiError::field(&format!("{at}.{field}"), "missing field");
         let content = item.content.ok_or_else(|| missing("content"))?;
         let pin = match &content {
-            Content::Blocks(blocks) => blocks.iter().rev().find_map(|b| b.cache_control.clone()),
+            Content::Blocks(blocks) => last_pin(blocks),
             Content::Text(_) => None,
         };
         let text = content.into_text(&format!("{at}.content"))?;

@@ -5,6 +5,8 @@
 //! steps, and a turn is not written again with each later one.
 
 use crate::error::{ApiError, Kind};
+use crate::json;
+use crate::weight::weight;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -41,8 +43,20 @@ pub(crate) struct Recalled {
     /// The response to go on from, and all items up to its end.
     pub(crate) previous: Option<(Arc<Record>, Vec<Value>)>,
     /// By their id: items that are named.
-    pub(crate) items: HashMap<String, Value>,
+    items: HashMap<String, Value>,
+    /// What it may take.
+    pub(crate) room: Room,
 }
+
+/// Memory for what a request names, in bytes.
+#[derive(Debug, Default)]
+pub(crate) struct Room {
+    most: usize,
+    left: usize,
+}
+
+/// Items that were copied out of a record, and the bytes that they take.
+pub(crate) type Copied = (Vec<Value>, usize);
 
 /// The part of a request that makes a record, once there is a response.
 #[derive(Clone, Debug)]
@@ -66,8 +80,7 @@ impl Wanted {
             previous_response_id: Option<String>,
             input: Value,
         }
-        let Names { previous_response_id, input } =
-            serde_json::from_slice(body).unwrap_or_default();
+        let Names { previous_response_id, input } = json::parse(body).unwrap_or_default();
         let items = input.as_array().map(Vec::as_slice).unwrap_or_default();
         let mut referenced: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         for item in items.iter().filter(|item| item["type"] == "item_reference") {
@@ -80,16 +93,55 @@ impl Wanted {
     }
 }
 
+impl Room {
+    pub(crate) fn new(most: usize) -> Self {
+        Self { most, left: most }
+    }
+
+    /// Bytes that are left.
+    pub(crate) fn left(&self) -> usize {
+        self.left
+    }
+
+    /// Takes `bytes` for what the field `field` names.
+    pub(crate) fn take(&mut self, bytes: usize, field: &str) -> Result<(), ApiError> {
+        self.left = self.left.checked_sub(bytes).ok_or_else(|| self.exceeded(field))?;
+        Ok(())
+    }
+
+    /// What the field `field` names takes more than is left.
+    pub(crate) fn exceeded(&self, field: &str) -> ApiError {
+        ApiError::field(
+            field,
+            format_args!(
+                "what is named of kept responses takes more than {} bytes of memory",
+                self.most
+            ),
+        )
+    }
+}
+
 impl Recalled {
-    /// Puts items in the place of their names.
-    pub(super) fn resolve(&self, input: Vec<Value>) -> Result<Vec<Value>, ApiError> {
-        let resolve = |(i, item): (usize, Value)| {
+    /// Nothing yet, and at most `most` bytes.
+    pub(crate) fn within(most: usize) -> Self {
+        Self { room: Room::new(most), ..Self::default() }
+    }
+
+    /// Bytes of memory that it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.room.most - self.room.left
+    }
+
+    /// Puts items in the place of their names. Each copy takes room: an item may be named often.
+    pub(super) fn resolve(&mut self, input: Vec<Value>) -> Result<Vec<Value>, ApiError> {
+        let Self { items, room, .. } = self;
+        let resolve = |(i, item): (usize, Value)| -> Result<Value, ApiError> {
             if item["type"] != "item_reference" {
                 return Ok(item);
             }
             let at = format!("input[{i}].id");
             let id = item["id"].as_str().ok_or_else(|| ApiError::field(&at, "missing field"))?;
-            self.items.get(id).cloned().ok_or_else(|| {
+            let found = items.get(id).ok_or_else(|| {
                 ApiError::field(
                     &at,
                     format_args!(
@@ -97,22 +149,26 @@ impl Recalled {
                          was not stored; send the item itself"
                     ),
                 )
-            })
+            })?;
+            room.take(weight(found), &at)?;
+            Ok(found.clone())
         };
         input.into_iter().enumerate().map(resolve).collect()
     }
 
-    /// Takes those items of `record` that are `named`.
-    pub(crate) fn offer(&mut self, record: &Record, named: &BTreeSet<String>) {
-        for item in record.items() {
-            if let Some(id) = item["id"].as_str().filter(|id| named.contains(*id)) {
-                self.items.insert(id.to_owned(), item.clone());
-            }
-        }
+    /// Takes items that may be named.
+    pub(crate) fn offer(&mut self, items: Vec<Value>) {
+        let named = |item: Value| Some((item["id"].as_str()?.to_owned(), item));
+        self.items.extend(items.into_iter().filter_map(named));
     }
 }
 
 impl Draft {
+    /// About the memory that its input takes, in bytes.
+    pub(super) fn weight(&self) -> usize {
+        self.input.iter().map(weight).sum()
+    }
+
     /// The record of `response`.
     pub(super) fn record(self, response: Value) -> Record {
         let digits = digits_of(response["id"].as_str().unwrap_or_default()).unwrap_or_default();
@@ -136,15 +192,10 @@ impl Draft {
         }
         let (base, tail) = match self.previous {
             None => (None, Vec::new()),
-            Some(previous) => {
-                let tail: Vec<Value> =
-                    previous.tail.iter().chain(previous.items()).cloned().collect();
-                let bytes: usize = tail.iter().map(|item| item.to_string().len()).sum();
-                match bytes <= TAIL_MAX {
-                    true => (previous.base.clone(), tail),
-                    false => (previous.response["id"].as_str().map(str::to_owned), Vec::new()),
-                }
-            }
+            Some(previous) => match fit(previous.history(), TAIL_MAX) {
+                true => (previous.base.clone(), previous.history().cloned().collect()),
+                false => (previous.response["id"].as_str().map(str::to_owned), Vec::new()),
+            },
         };
         Record { base, tail, input, response }
     }
@@ -157,10 +208,45 @@ impl Record {
         self.input.iter().chain(output)
     }
 
-    /// Puts what the record holds of the history behind `earlier`, which `base` holds.
-    pub(crate) fn append_to(&self, earlier: &mut Vec<Value>) {
-        earlier.extend(self.tail.iter().chain(self.items()).cloned());
+    /// What the record holds of the history, which follows what `base` holds.
+    fn history(&self) -> impl Iterator<Item = &Value> {
+        self.tail.iter().chain(self.items())
     }
+
+    /// Copies of what it holds of the history; `None` where they take more than `most` bytes.
+    pub(crate) fn copied(&self, most: usize) -> Option<Copied> {
+        copied(self.history(), most)
+    }
+
+    /// As [`Self::copied`], of the items of its own turn that are `named`.
+    pub(crate) fn named(&self, named: &BTreeSet<String>, most: usize) -> Option<Copied> {
+        let is_named = |item: &&Value| item["id"].as_str().is_some_and(|id| named.contains(id));
+        copied(self.items().filter(is_named), most)
+    }
+
+    /// About the memory that it takes, in bytes.
+    pub(crate) fn weight(&self) -> usize {
+        self.tail.iter().chain(&self.input).map(weight).sum::<usize>() + weight(&self.response)
+    }
+}
+
+fn copied<'a>(items: impl Iterator<Item = &'a Value>, most: usize) -> Option<Copied> {
+    let (mut copies, mut bytes) = (Vec::new(), 0);
+    for item in items {
+        bytes += weight(item);
+        if bytes > most {
+            return None;
+        }
+        copies.push(item.clone());
+    }
+    Some((copies, bytes))
+}
+
+/// Whether values have at most `most` bytes as JSON.
+fn fit<'a>(mut values: impl Iterator<Item = &'a Value>, most: usize) -> bool {
+    let mut room = vec![0u8; most];
+    let mut left = room.as_mut_slice();
+    values.all(|value| serde_json::to_writer(&mut left, value).is_ok())
 }
 
 /// A text as an input item.

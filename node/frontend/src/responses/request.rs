@@ -7,9 +7,11 @@ use super::tools::{ToolTable, repeated};
 use crate::ask::{self, Ask, Pin, SamplingAsk, ToolChoice};
 use crate::error::ApiError;
 use crate::json;
+use crate::limits::{self, MESSAGES_MAX};
 use crate::nvext::NvExt;
 use crate::seal::Seal;
 use crate::text_format::{self, Described};
+use crate::weight::weight;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -68,7 +70,10 @@ pub(crate) fn read(
     seal: &Seal,
     mut recalled: Recalled,
 ) -> Result<(Ask, Echo), ApiError> {
-    let request: ResponsesRequest = json::parse(body)?;
+    let mut request: ResponsesRequest = json::parse(body)?;
+    if let Some(Value::Array(items)) = &request.input {
+        limits::at_most("input", "items", items.len(), MESSAGES_MAX)?;
+    }
     refuse_unsupported(&request)?;
     let sampling = SamplingAsk::checked(
         request.temperature,
@@ -92,7 +97,7 @@ pub(crate) fn read(
         (Some(id), None) => return Err(unknown_previous(id)),
         (None, _) => None,
     };
-    let input = match request.input.clone() {
+    let input = match request.input.take() {
         Some(Value::String(text)) => vec![said(&text)],
         Some(Value::Array(items)) if !items.is_empty() => recalled.resolve(items)?,
         Some(Value::Array(_)) => {
@@ -103,7 +108,7 @@ pub(crate) fn read(
     };
     let keep = request.store.unwrap_or(true).then(|| Draft { previous, input: input.clone() });
     history.items("input", input)?;
-    let (messages, mut pins) = (history.messages, history.pins);
+    let (messages, mut pins) = history.end();
     if let Some(control) = tool_pin {
         pins.push(Pin::new(1, &control));
     }
@@ -136,7 +141,10 @@ pub(crate) fn read(
     };
     let wanted = |what: &str| request.include.iter().flatten().any(|name| name == what);
     let seal = wanted("reasoning.encrypted_content").then(|| seal.clone());
-    Ok((ask, Echo { fields: fields(request), seal, keep, tools: table }))
+    let echo = Echo { fields: fields(request), seal, keep, unkept: None, tools: table };
+    let shown = ask.messages.iter().map(|message| weight(message)).sum::<usize>()
+        + ask.tools.iter().map(weight).sum::<usize>();
+    Ok((ask, echo.bounded(shown)))
 }
 
 /// What would silently give another answer than the one asked for.

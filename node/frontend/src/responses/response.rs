@@ -2,7 +2,7 @@
 
 use super::item::{Items, Silent};
 use super::record::Record;
-use super::{Frame, Status, is_cut, mark};
+use super::{Frame, is_cut, mark};
 use crate::keeper::Standing;
 use crate::stream::{Ending, Piece};
 use serde_json::Value;
@@ -19,7 +19,7 @@ pub(crate) fn body(
         items.piece(frame, piece, &mut Silent);
     }
     items.end(frame, is_cut(ending), &mut Silent);
-    with_nvext(frame.object(Status::Ended(ending), &items.done), nvext)
+    frame.ended(ending, &items.done, nvext, &frame.echo.standing())
 }
 
 /// The record of a response, where it shall be kept.
@@ -30,12 +30,4 @@ pub(crate) fn record(frame: &Frame, body: &Value) -> Option<Record> {
 /// Says how a response is kept.
 pub(crate) fn kept(body: &mut Value, standing: &Standing) {
     mark(body, standing);
-}
-
-/// Adds what `nvext` tells.
-pub(super) fn with_nvext(mut object: Value, nvext: Option<Value>) -> Value {
-    if let (Some(nvext), Some(object)) = (nvext, object.as_object_mut()) {
-        object.insert("nvext".into(), nvext);
-    }
-    object
 }

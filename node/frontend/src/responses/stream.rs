@@ -2,8 +2,7 @@
 
 use super::item::{Items, Sink};
 use super::record::Record;
-use super::response::with_nvext;
-use super::{Frame, Status, is_cut, mark};
+use super::{Frame, Status, is_cut};
 use crate::error::ApiError;
 use crate::keeper::Standing;
 use crate::sse::{Writer, event};
@@ -39,7 +38,8 @@ impl Sink for Numbered<'_> {
 
 impl ResponsesWriter {
     pub(crate) fn new(frame: Frame) -> Self {
-        Self { frame, items: Items::default(), sequence: 0, standing: Standing::Safe }
+        let standing = frame.echo.standing();
+        Self { frame, items: Items::default(), sequence: 0, standing }
     }
 
     fn tell(&mut self, kind: &'static str, response: &Value, out: &mut String) {
@@ -83,10 +83,8 @@ impl Writer for ResponsesWriter {
     }
 
     fn ended(&mut self, ending: &Ending, nvext: Option<Value>, out: &mut String) {
-        let response = self.frame.object(Status::Ended(ending), &self.items.done);
+        let response = self.frame.ended(ending, &self.items.done, nvext, &self.standing);
         let kind = if is_cut(ending) { "response.incomplete" } else { "response.completed" };
-        let mut response = with_nvext(response, nvext);
-        mark(&mut response, &self.standing);
         self.tell(kind, &response, out);
     }
 

@@ -45,8 +45,9 @@ async fn count(
         let body = body::read_counted(headers, body, &app.limits).await?;
         let (wanted, body) = app.wanted(endpoint, body).await?;
         let recalled = app.keeper(&tenant).find(wanted, app.limits.body_bytes).await?;
+        let bytes = body.len().saturating_add(recalled.bytes());
         let task = app.clone();
-        app.prepared(body.len(), move |client| {
+        app.prepared(bytes, move |client| {
             let (ask, _) = endpoint.read(&body, || task.seal(&tenant), recalled)?;
             let (served, key) = task.resolve(&ask, &tenant)?;
             prompt::tokens(&ask, &served, &key, &task.cache, client)
@@ -68,9 +69,9 @@ pub(super) async fn tokenize(app: State<Arc<App>>, headers: HeaderMap, body: Bod
             (None, true) => {
                 let text = prompt::conversation(&read.ask, &served)?;
                 client.check()?;
-                tokenizer.encode(&text, true)
+                tokenizer.encode(&text, true).into()
             }
-            (Some(raw), add_special) => raw.tokens(tokenizer, add_special),
+            (Some(raw), add_special) => raw.tokens(tokenizer, add_special).into(),
         };
         Ok(tokenize::body(&tokens, tokenizer, served.context, read.spellings))
     })

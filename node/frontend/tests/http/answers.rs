@@ -77,7 +77,7 @@ async fn the_next_turn_begins_with_the_prompt_and_the_tokens_that_were_generated
         asked["stream"] = json!(stream);
         let (before, _) = entry.ask(path, &asked).await;
         let (next, _) = entry.ask(path, &second(SAID)).await;
-        let generated = [before.tokens.clone(), spelt(SAID)].concat();
+        let generated = [before.tokens.to_vec(), spelt(SAID)].concat();
         assert!(next.tokens.starts_with(&generated), "{path} {stream}");
         assert_eq!(next.prefix.len(), next.tokens.len() / 16);
         assert!(next.prefix.starts_with(&before.prefix));
@@ -93,7 +93,7 @@ async fn the_next_turn_begins_with_the_prompt_and_the_tokens_that_were_generated
         let messages = later["messages"].as_array_mut().unwrap();
         messages.extend([assistant(SAID), user("and then?")]);
         let (later, _) = entry.ask(path, &later).await;
-        assert!(later.tokens.starts_with(&[next.tokens, spelt(SAID)].concat()));
+        assert!(later.tokens.starts_with(&[next.tokens.to_vec(), spelt(SAID)].concat()));
     }
 }
 
@@ -104,7 +104,7 @@ async fn a_kept_response_goes_on_with_the_tokens_that_were_generated() {
     let answer: Value = serde_json::from_str(&answer).unwrap();
     let next = json!({"input": "more", "previous_response_id": answer["id"]});
     let (next, _) = entry.ask(RESPONSES, &next).await;
-    assert!(next.tokens.starts_with(&[before.tokens, spelt(SAID)].concat()));
+    assert!(next.tokens.starts_with(&[before.tokens.to_vec(), spelt(SAID)].concat()));
 }
 
 #[tokio::test]
@@ -176,7 +176,7 @@ async fn calls_come_back_where_the_template_writes_them_alike() {
         let result = json!({"role": "tool", "tool_call_id": id, "content": "rain"});
         let next = json!({"messages": [user("q"), message, result], "tools": tools});
         let (next, _) = entry.ask(CHAT, &next).await;
-        let generated = [before.tokens, spelt(said)].concat();
+        let generated = [before.tokens.to_vec(), spelt(said)].concat();
         assert_eq!(next.tokens.starts_with(&generated), alike, "{said}");
     }
 }
@@ -189,7 +189,7 @@ async fn what_is_prefilled_ahead_holds_them_too() {
     let (before, _) = entry.ask(CHAT, &asked).await;
     entry.fake.came.acquire_many(2).await.unwrap().forget();
     let ahead = entry.fake.prompts.lock().unwrap().last().unwrap().0.clone();
-    assert!(ahead.tokens.starts_with(&[before.tokens, spelt(SAID)].concat()));
+    assert!(ahead.tokens.starts_with(&[before.tokens.to_vec(), spelt(SAID)].concat()));
     let (next, _) = entry.ask(CHAT, &second(SAID)).await;
     assert!(next.tokens.starts_with(&ahead.tokens));
 }

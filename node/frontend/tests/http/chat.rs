@@ -159,6 +159,6 @@ async fn a_large_conversation_is_prepared_off_the_async_threads() {
     let prompts = fake.prompts.lock().unwrap();
     let text = format!("<|im_start|>user\n{turn}<|im_end|>\n").repeat(40);
     let text = format!("{text}<|im_start|>assistant\n");
-    assert_eq!(prompts[0].0.tokens, crate::cluster::tiny().tokenizer().encode(&text, false));
+    assert_eq!(*prompts[0].0.tokens, crate::cluster::tiny().tokenizer().encode(&text, false));
     assert_eq!(prompts[0].0.tokens, prompts[1].0.tokens);
 }

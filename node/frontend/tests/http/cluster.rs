@@ -198,7 +198,7 @@ impl Cluster for Fake {
 
     fn routing_key(
         &self,
-        _: &str,
+        _: &ServedModel,
         tenant: &TenantId,
         salt: Option<&ClientSalt>,
     ) -> Option<RoutingKey> {

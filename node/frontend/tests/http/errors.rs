@@ -59,6 +59,8 @@ async fn wrong_chat_requests() {
 400 | stop: at most 4 | {"messages": USER, "stop": ["a", "b", "c", "d", "e"]}
 400 | tool_choice: a call is | {"messages": USER, "tool_choice": "required"}
 400 | tools[0].function: missing | {"messages": USER, "tools": [{"type": "function"}]}
+400 | tools[0].type: free-text tools exist in /v1/responses | {"messages": USER, "tools": [{"type": "custom", "custom": {"name": "x"}}]}
+400 | functions: was replaced by `tools` | {"messages": USER, "functions": [{"name": "x"}]}
 400 | response_format.type: `xml` is not | {"messages": USER, "response_format": {"type": "xml"}}
 400 | response_format.json_schema: missing | {"messages": USER, "response_format": {"type": "json_schema"}}
 400 | response_format.json_schema.schema: missing | {"messages": USER, "response_format": {"type": "json_schema", "json_schema": {"name": "x"}}}

@@ -351,7 +351,7 @@ proptest! {
                         fake.clone(), Limits::default(), request,
                     ));
                     assert_eq!(reply.status, 200, "{body}: {}", reply.text);
-                    (reply.json(), fake.prompts.lock().unwrap().pop().unwrap().0.tokens)
+                    (reply.json(), fake.prompts.lock().unwrap().pop().unwrap().0.tokens.to_vec())
                 };
                 let one = first(path);
                 let (answer, mut tokens) = ask(&one);

@@ -30,7 +30,7 @@ async fn responded(node: &Arc<Fake>, body: &Value) -> (Value, Vec<Token>) {
     let reply = ask(node, body).await;
     assert_eq!(reply.status, 200, "{}", reply.text);
     let response = if body["stream"] == true { response_body(&reply.text) } else { reply.json() };
-    (response, node.prompts.lock().unwrap().pop().unwrap().0.tokens)
+    (response, node.prompts.lock().unwrap().pop().unwrap().0.tokens.to_vec())
 }
 
 async fn call(node: &Arc<Fake>, method: Method, path: &str) -> Reply {
@@ -85,7 +85,7 @@ async fn a_conversation_goes_on_at_any_node() {
 #[tokio::test]
 async fn what_a_request_names_has_the_limit_of_a_body() {
     let node = &nodes(&["yes"])[0];
-    let limits = Limits { body_bytes: 100_000, ..Limits::default() };
+    let limits = Limits { body_bytes: 200_000, ..Limits::default() };
     let ask = |body: Value| request(node.clone(), limits, posted(RESPONSES, body.to_string()));
     let hidden = json!({"type": "web_search_call", "note": "x".repeat(60_000)});
     let first = ask(json!({"input": [hidden, {"role": "user", "content": "q"}]})).await;
@@ -101,7 +101,102 @@ async fn what_a_request_names_has_the_limit_of_a_body() {
     let third = ask(turn(&second.json())).await;
     assert_eq!(third.status, 400, "{}", third.text);
     assert_eq!(third.json()["error"]["param"], "previous_response_id");
-    assert!(third.text.contains("more than 100000 bytes"), "{}", third.text);
+    assert!(third.text.contains("more than 200000 bytes"), "{}", third.text);
+}
+
+const CALLS: &str = "<tool_call>{\"name\": \"w\", \"arguments\": {}}</tool_call>\
+    <tool_call>{\"name\": \"now\", \"arguments\": {}}</tool_call>";
+
+#[tokio::test]
+async fn results_that_came_in_another_order_are_those_of_their_calls_in_later_turns() {
+    let nodes = nodes(&[CALLS, "yes", "no"]);
+    let tools = json!([{"type": "function", "name": "w"}, {"type": "function", "name": "now"}]);
+    let whole = |input: &[Value]| json!({"input": input, "tools": tools, "store": false});
+    let (one, _) = responded(&nodes[0], &json!({"input": "q", "tools": tools})).await;
+    let result = |call: usize| {
+        json!({
+            "type": "function_call_output", "call_id": one["output"][call]["call_id"],
+            "output": format!("result {call}"),
+        })
+    };
+    let results = [result(1), result(0)];
+    let second = json!({"previous_response_id": id(&one), "input": results, "tools": tools});
+    let (two, tokens) = responded(&nodes[1], &second).await;
+    let mut input = vec![json!({"role": "user", "content": "q"})];
+    input.extend(one["output"].as_array().unwrap().iter().cloned());
+    input.extend(results);
+    assert_eq!(tokens, responded(&nodes[0], &whole(&input)).await.1);
+    let third = json!({"previous_response_id": id(&two), "input": "so", "tools": tools});
+    let (_, tokens) = responded(&nodes[2], &third).await;
+    input.extend(two["output"].as_array().unwrap().iter().cloned());
+    input.push(json!({"role": "user", "content": "so"}));
+    assert_eq!(tokens, responded(&nodes[0], &whole(&input)).await.1);
+}
+
+#[tokio::test]
+async fn half_a_character_does_not_hide_what_a_body_names() {
+    let node = &nodes(&["yes"])[0];
+    let (one, _) = responded(node, &json!({"input": "q"})).await;
+    let body = format!(r#"{{"previous_response_id": "{}", "input": "a\ud83d"}}"#, id(&one));
+    let reply = request(node.clone(), Limits::default(), posted(RESPONSES, body)).await;
+    assert_eq!(reply.status, 200, "{}", reply.text);
+}
+
+/// What no template shows costs no tokens, and must not push out what others keep.
+#[tokio::test]
+async fn what_no_prompt_shows_is_kept_up_to_a_bound() {
+    for stream in [false, true] {
+        let nodes = nodes(&["yes"]);
+        let node = &nodes[0];
+        let hidden = |bytes: usize| json!({"type": "web_search_call", "note": "x".repeat(bytes)});
+        let user = json!({"role": "user", "content": "q"});
+        let ask = |item: &Value, tools: &[Value]| json!({"input": [item, user], "tools": tools, "store": true, "stream": stream});
+        let (one, _) = responded(node, &ask(&hidden(500_000), &[])).await;
+        assert_eq!((&one["store"], one.get("nvext")), (&json!(true), None));
+        for body in [ask(&hidden(2 << 20), &[]), ask(&user, &[hidden(2 << 20)])] {
+            let (other, _) = responded(node, &body).await;
+            assert_eq!((&other["status"], &other["store"]), (&json!("completed"), &json!(false)));
+            assert_eq!(other["nvext"]["stored"]["state"], "failed");
+            let reason = other["nvext"]["stored"]["reason"].as_str().unwrap();
+            assert!(reason.contains("bytes of memory"), "{reason}");
+        }
+        assert_eq!(node.records.lock().unwrap().len(), 1);
+    }
+}
+
+/// Items take more memory than the messages that they become.
+#[tokio::test]
+async fn a_history_of_many_short_turns_is_kept() {
+    let node = Arc::new(Fake { context: 1 << 24, ..Fake::new(say("yes")) });
+    let turn = |turn: usize| {
+        [
+            json!({"role": "user", "content": "q"}),
+            json!({
+                "type": "reasoning", "id": format!("rs_{turn:034x}"),
+                "summary": [{"type": "summary_text", "text": "a"}],
+            }),
+            json!({
+                "type": "message", "id": format!("msg_{turn:034x}"), "role": "assistant",
+                "status": "completed",
+                "content": [{
+                    "type": "output_text", "text": "a", "annotations": [], "logprobs": [],
+                }],
+            }),
+        ]
+    };
+    let mut input: Vec<Value> = (0..2000).flat_map(turn).collect();
+    input.push(json!({"role": "user", "content": "q"}));
+    let (response, _) = responded(&node, &json!({"input": input})).await;
+    assert_eq!((&response["store"], response.get("nvext")), (&json!(true), None));
+}
+
+#[tokio::test]
+async fn items_are_counted_before_they_are_looked_at() {
+    let node = &nodes(&["yes"])[0];
+    let input = vec![json!({"type": "item_reference", "id": "x"}); 100_001];
+    let reply = ask(node, &json!({"input": input})).await;
+    assert_eq!((reply.status.as_u16(), &reply.json()["error"]["param"]), (400, &json!("input")));
+    assert!(reply.text.contains("at most 100000 items"), "{}", reply.text);
 }
 
 #[tokio::test]

@@ -99,6 +99,13 @@ async fn a_tenant_has_its_own_prefixes_and_its_priority() {
     let long = json!({"prompt": "Once upon a time, ".repeat(20)});
     let mut urgent = long.clone();
     urgent["nvext"] = json!({"agent_hints": {"priority": 1}});
+    let mut silent = long.clone();
+    silent["nvext"] = json!({"extra_fields": ["hints"]});
+    let silent = posted(COMPLETIONS, silent.to_string());
+    let (status, _, answer) = sent(&fake, &keys(0), silent, Some(KEY)).await;
+    assert_eq!(status, 200);
+    assert!(!answer.to_string().contains("priority"), "nobody asked for one: {answer}");
+    fake.prompts.lock().unwrap().clear();
     for (keys, key, body) in [
         (keys(0), Some(KEY), &long),
         (keys(0), Some(KEY), &urgent),

@@ -32,6 +32,35 @@ async fn counting_tells_the_length_of_the_prompt() {
 }
 
 #[tokio::test]
+async fn a_pin_that_the_template_cannot_render_alone_is_told_and_no_more() {
+    let model = crate::templates::asked();
+    let ephemeral = json!({"type": "ephemeral"});
+    let body = json!({
+        "max_tokens": 8, "messages": [{"role": "user", "content": "hi"}],
+        "system": [{"type": "text", "text": "Be brief.", "cache_control": ephemeral}],
+        "nvext": {"extra_fields": ["hints"]},
+    });
+    let fake = Arc::new(Fake { model, ..Fake::new(say("ok")) });
+    let asked = posted(MESSAGES, body.to_string());
+    let reply = request(fake.clone(), Limits::default(), asked).await;
+    assert_eq!(reply.status, 200, "{}", reply.text);
+    let hint = &reply.json()["nvext"]["hints"][0];
+    assert_eq!((&hint["hint"], &hint["outcome"]), (&json!("cache_control"), &json!("rejected")));
+}
+
+#[tokio::test]
+async fn tools_of_the_vendors_own_servers_are_left_out() {
+    let plain = json!({"max_tokens": 8, "messages": [{"role": "user", "content": "hi"}]});
+    let mut hosted = plain.clone();
+    hosted["tools"] = json!([
+        {"type": "web_search_20250305", "name": "web_search"},
+        {"type": "mcp_toolset", "mcp_server_name": "x"},
+    ]);
+    let tokens = prompt_of(MESSAGES, &plain).await.tokens;
+    assert_eq!(prompt_of(MESSAGES, &hosted).await.tokens, tokens);
+}
+
+#[tokio::test]
 async fn a_picture_that_a_tool_gave_back_does_not_end_the_session() {
     let picture = json!({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AA"}});
     let body = json!({"max_tokens": 9, "messages": [

@@ -113,7 +113,7 @@ async fn ids_that_come_again_in_later_turns_are_those_of_the_last() {
         ]
     };
     let mut messages = vec![json!({"role": "user", "content": "q"})];
-    let mut before = Vec::new();
+    let mut before = Arc::<Vec<_>>::default();
     for result in ["one", "two", "three"] {
         messages.extend(turn(result));
         let tokens = prompt_of(CHAT, &json!({ "messages": messages })).await.tokens;

@@ -35,6 +35,26 @@ async fn the_prompt_ends_where_the_client_stopped_and_the_answer_goes_on() {
 }
 
 #[tokio::test]
+async fn texts_that_templates_write_too_are_no_other_place() {
+    for (name, model) in appending() {
+        let prompt = async |with: &str| {
+            let fake = Arc::new(Fake { model: model.clone(), ..Fake::new(say(" x")) });
+            let body = begun(&json!(with)).to_string();
+            let reply = request(fake.clone(), Limits::default(), posted(MESSAGES, body)).await;
+            assert_eq!(reply.status, 200, "{name}: {}", reply.text);
+            fake.prompts.lock().unwrap().pop().unwrap().0.tokens
+        };
+        let plain = text(&model, &prompt("zq").await);
+        let before = plain.strip_suffix("zq").unwrap();
+        for with in ["<", ">", "end", "im", "|", "d", "a\n<", "assistant", "{\"a\":"] {
+            let tokens = prompt(with).await;
+            assert_eq!(text(&model, &tokens), format!("{before}{with}"), "{name}");
+            assert!(!model.tokenizer().is_special(*tokens.last().unwrap()), "{name}: {with}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn what_was_said_next_goes_on_from_it() {
     let prompt = prompt_of(MESSAGES, &begun(&json!("The city is"))).await.tokens;
     let later = json!({"max_tokens": 20, "messages": [

@@ -14,7 +14,7 @@ async fn tokens(path: &str, body: &Value) -> Vec<Token> {
     let reply = request(fake.clone(), Limits::default(), posted(path, body.to_string())).await;
     assert_eq!(reply.status, 200, "{}", reply.text);
     let (prompt, _) = fake.prompts.lock().unwrap().pop().unwrap();
-    prompt.tokens
+    prompt.tokens.to_vec()
 }
 
 async fn responded(text: &str, body: &Value) -> Value {

@@ -36,6 +36,15 @@ const STRICT: &str = concat!(
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}",
 );
 
+/// Refuses a conversation in which no user has said anything.
+const ASKED: &str = concat!(
+    "{% set ns = namespace(asked=false) %}{% for message in messages %}",
+    "{% if message.role == 'user' %}{% set ns.asked = true %}{% endif %}",
+    "{{ '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>\n' }}{% endfor %}",
+    "{% if not ns.asked %}{{ raise_exception('No user query found in messages.') }}{% endif %}",
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}",
+);
+
 /// Refuses two user messages in a row.
 const ALTERNATING: &str = concat!(
     "{% for message in messages %}",
@@ -107,6 +116,12 @@ pub(crate) fn with_names() -> Arc<Model> {
 pub(crate) fn alternating() -> Arc<Model> {
     static ALTERNATING_MODEL: OnceLock<Arc<Model>> = OnceLock::new();
     ALTERNATING_MODEL.get_or_init(|| variant(ALTERNATING, &[])).clone()
+}
+
+/// A template that refuses what has no question.
+pub(crate) fn asked() -> Arc<Model> {
+    static ASKED_MODEL: OnceLock<Arc<Model>> = OnceLock::new();
+    ASKED_MODEL.get_or_init(|| variant(ASKED, &[])).clone()
 }
 
 /// Models of all kinds whose templates only ever append.

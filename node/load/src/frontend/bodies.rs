@@ -5,6 +5,8 @@ use serde_json::{Value, json};
 
 /// Words of a session's message; about as many tokens again half.
 const MESSAGE_WORDS: u32 = 120;
+/// Messages of that length that a turn adds.
+const TURN_MESSAGES: u32 = 3;
 /// Words of one sentence.
 const SENTENCE_WORDS: u32 = 12;
 /// Bytes of our texts per token of the measured model, about.
@@ -41,6 +43,14 @@ pub(super) fn stream(model: &str, number: u64) -> String {
 /// A short request whose answer nobody reads to its end.
 pub(super) fn abandoned(model: &str, number: u64) -> String {
     body(model, &question(number), ABANDONED_OUTPUT, true)
+}
+
+/// A request of as many words as a session's turn adds, and nothing before them.
+pub(super) fn alone(model: &str, number: u64) -> String {
+    let mut session = Session { words: Words::new(number, 1), messages: Vec::new(), bytes: 0 };
+    let text = session.text(TURN_MESSAGES * MESSAGE_WORDS);
+    let question = json!([{ "role": "user", "content": text }]);
+    body(model, &question, SHORT_OUTPUT, false)
 }
 
 /// An agent's session: tools, a system prompt, and a history of questions, calls and results.

@@ -95,6 +95,9 @@ pub struct Turns {
     pub entry_ms: f64,
     /// … of the node that serves.
     pub serving_ms: f64,
+    /// CPU time of the entry node for a request of about as many tokens as a turn adds, and no
+    /// history, in milliseconds: what a turn takes beyond that, it takes for the history.
+    pub alone_ms: f64,
     /// CPU time of the first request of the session on the entry node, in milliseconds: everything
     /// is read, tokenised and hashed.
     pub first_ms: f64,
@@ -194,19 +197,21 @@ impl FrontendReport {
             text,
             "targets at c = 32: {} us local, {} us with a hop (both nodes); Dynamo 1.6.1: {} + 350 us; \
              sglang-router without tokenising: {} us\n\n\
-             New turns, served behind a hop. CPU time in ms; the target is {} on the entry node\n\
-             tokens    body kB  turns  new tokens  entry  serving  echo   first  unseen  p50 ms",
+             New turns, served behind a hop. CPU time in ms; the target is {} on the entry node beyond the\n\
+             new tokens. alone: as many new tokens without a history; echo: the same bytes received.\n\
+             tokens    body kB  turns  new tokens  entry  alone  serving  echo   first  unseen  p50 ms",
             y.local_us, y.hop_us, y.dynamo_us, y.sglang_router_us, y.turn_ms,
         );
         for t in &self.turns {
             let _ = writeln!(
                 text,
-                "{:>7} {:>9.0} {:>6} {:>11} {:>6.2} {:>8.2} {:>5.2} {:>7.1} {:>7.1} {:>7}",
+                "{:>7} {:>9.0} {:>6} {:>11} {:>6.2} {:>6.2} {:>8.2} {:>5.2} {:>7.1} {:>7.1} {:>7}",
                 t.tokens,
                 t.body_bytes as f64 / 1000.0,
                 t.turns,
                 t.new_tokens,
                 t.entry_ms,
+                t.alone_ms,
                 t.serving_ms,
                 t.echo_ms,
                 t.first_ms,

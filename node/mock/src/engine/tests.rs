@@ -137,8 +137,8 @@ fn jobs_that_can_never_run_are_refused() {
     };
     assert_eq!(refused(|_| {}, 1_000), Refusal::TooLong { tokens: 1_000, limit: 999 });
     let malformed: [fn(&mut Job); 5] = [
-        |job| job.prompt.clear(),
-        |job| job.prompt[0] = Token(5_000),
+        |job| job.prompt = Arc::default(),
+        |job| Arc::make_mut(&mut job.prompt)[0] = Token(5_000),
         |job| job.grant.slots.truncate(1),
         |job| job.grant.slots[1].slot.0 = 200,
         |job| job.grant.ready = 1,

@@ -33,7 +33,7 @@ fn sequence(given: Given) -> Sequence {
             ready: given.ready,
             arriving: arriving.collect(),
         },
-        prompt: (0..given.prompt as u32).map(Token).collect(),
+        prompt: (0..given.prompt as u32).map(Token).collect::<Vec<_>>().into(),
         sampling: Sampling::GREEDY,
         limits: Limits { max_tokens: given.max_tokens, stop_tokens: vec![] },
         priority: 0,

@@ -253,8 +253,8 @@ impl Host for TestHost {
         Box::pin(async move {
             self.serving.add_permits(1);
             let mut cancelled = Cancelled(&self.cancelled, false);
-            for token in request.prompt.tokens {
-                let item = ServeAnswer::Item(StreamItem::Tokens(vec![token]));
+            for token in request.prompt.tokens.iter() {
+                let item = ServeAnswer::Item(StreamItem::Tokens(vec![*token]));
                 if answers.send(item).await.is_err() {
                     return;
                 }
@@ -335,8 +335,8 @@ pub(crate) fn request(model: &str, tokens: u32) -> ServeRequest {
             model: model.into(),
             tenant: TenantId::local(),
             session: None,
-            tokens: (0..tokens).map(Token).collect(),
-            prefix: vec![],
+            tokens: (0..tokens).map(Token).collect::<Vec<_>>().into(),
+            prefix: Vec::new().into(),
             salt: None,
             sampling: Sampling::GREEDY,
             limits: PromptLimits { max_tokens: 1, stop_tokens: vec![] },

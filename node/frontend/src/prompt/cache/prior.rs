@@ -2,7 +2,7 @@
 
 use super::Tokenised;
 use crate::prompt::cuts::Marks;
-use protocol::hash::{GRANULE, Token};
+use protocol::hash::{GRANULE, PrefixHash, Token};
 use std::sync::Arc;
 
 /// Answers to one prompt that are remembered: it may be asked several times at once, or again.
@@ -43,6 +43,14 @@ impl Branch {
         };
         self.prompt.bytes() + self.answers.iter().map(of).sum::<usize>()
     }
+}
+
+/// A prompt's tokens, their names and its borders, as far as an earlier one has them.
+#[derive(Default)]
+pub(super) struct Begun {
+    pub(super) tokens: Vec<Token>,
+    pub(super) names: Vec<PrefixHash>,
+    pub(super) borders: Vec<(usize, u32)>,
 }
 
 /// An earlier prompt, and how much of it is also the beginning of the new one.
@@ -89,15 +97,15 @@ impl Prior {
     }
 
     /// What the new prompt has in common with it.
-    pub(super) fn begin(&self) -> Tokenised {
+    pub(super) fn begin(&self) -> Begun {
         let prompt = &self.prompt;
         let answer = self.answer.as_ref().map(|answer| answer.tokens.as_slice());
         // Room for a turn, so that the copy is the only one.
         let room = |have: usize| have + have / 16 + 64;
-        let mut out = Tokenised {
+        let mut out = Begun {
             tokens: Vec::with_capacity(room(self.tokens)),
             names: Vec::with_capacity(room(self.tokens / GRANULE)),
-            ..Tokenised::default()
+            borders: Vec::new(),
         };
         let tokens = self.tokens.min(prompt.tokens.len());
         out.tokens.extend(prompt.tokens.iter().take(tokens));

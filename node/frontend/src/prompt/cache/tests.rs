@@ -45,12 +45,12 @@ fn from_scratch(key: &RoutingKey, text: &str) -> Tokenised {
     let marker = Finder::new("<|im_start|>").into_owned();
     let mut out = Tokenised { text: text.to_owned(), ..Tokenised::default() };
     for part in cuts::parts(text, Some(&marker)) {
-        out.tokens.extend(tokens(part));
+        Arc::make_mut(&mut out.tokens).extend(tokens(part));
         let bytes = out.borders.last().map_or(0, |(bytes, _)| *bytes) + part.len();
         out.borders.push((bytes, length(&out.tokens)));
     }
-    assert_eq!(out.tokens, tokens(text), "cut or not");
-    out.names = key.chain(&[], &out.tokens);
+    assert_eq!(*out.tokens, tokens(text), "cut or not");
+    out.names = key.chain(&[], &out.tokens).into();
     out
 }
 
@@ -63,6 +63,21 @@ fn assert_equal(read: &Tokenised, scratch: &Tokenised) {
 
 const HEAD: &str = "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n";
 const ANSWER: &str = "<|im_start|>assistant\n";
+
+#[test]
+fn a_flood_of_turns_is_refused_before_it_is_worked_on() {
+    let flood = format!("{HEAD}{}", "<|im_start|>ab".repeat(PARTS_MAX + 50));
+    for size in [0, 1 << 20] {
+        let cache = PrefixCache::new(size);
+        let early = |fewest: usize| match fewest > 4000 {
+            true => Err(ApiError::invalid("too many")),
+            false => Ok(()),
+        };
+        assert!(cache.read(&tiny(), &key(1), flood.clone(), early).is_err());
+        assert_equal(&read(&cache, &key(1), &flood), &from_scratch(&key(1), &flood));
+        assert_eq!(cache.lock().tokens.len(), 0, "no conversation has so many turns");
+    }
+}
 
 #[test]
 fn only_what_is_new_is_tokenised() {
@@ -130,7 +145,7 @@ fn a_real_tokenizer_may_be_cut_at_its_turns() {
     let cache = PrefixCache::new(1 << 20);
     for _ in 0..2 {
         let prompt = cache.read(model, &key(1), text.clone(), |_| Ok(())).unwrap();
-        assert_eq!(prompt.tokens, expected);
+        assert_eq!(*prompt.tokens, expected);
     }
 }
 

@@ -13,7 +13,7 @@ fn prepared(nvext: &Value, session: Session) -> Prepared {
     let body =
         json!({"messages": [{"role": "user", "content": "hi"}], "max_tokens": 50, "nvext": nvext});
     let ask = chat::request::read(body.to_string().as_bytes()).unwrap();
-    let who = Who { id: RequestId(1), tenant: TenantId::local(), session, seed: 0 };
+    let who = Who { id: RequestId(1), tenant: TenantId::local(), session, seed: 0, priority: 0 };
     prepare(&ask, who, &served(1000), &key(1), &PrefixCache::new(0), &Client::stays()).unwrap()
 }
 

@@ -23,7 +23,9 @@ proptest! {
             while let Some(base) = chain.last().unwrap().base.clone() {
                 chain.push(records[&base].clone());
             }
-            chain.iter().rev().for_each(|record| record.append_to(&mut found));
+            for record in chain.iter().rev() {
+                found.extend(record.copied(usize::MAX).unwrap().0);
+            }
             prop_assert_eq!(&found, &expected);
             records.insert(record.response["id"].as_str().unwrap().to_owned(), record.clone());
             previous = Some(record);
@@ -57,4 +59,49 @@ fn a_body_names_responses_and_items() {
     let named = BTreeSet::from([item, format!("rs_{:032x}00", 7)]);
     assert_eq!(wanted.referenced, BTreeMap::from([(format!("resp_{:032x}", 7), named)]));
     assert_eq!(Wanted::of(b"{\"input\": \"hi\"}"), Wanted::default());
+}
+
+/// Such a body is read all the same: what it names must not seem to be gone.
+#[test]
+fn a_body_with_half_a_character_names_as_much() {
+    let wanted = Wanted::of(br#"{"previous_response_id": "resp_1", "input": "a\ud83d"}"#);
+    assert_eq!(wanted.previous.as_deref(), Some("resp_1"));
+}
+
+/// What is named again and again takes no more memory than what is named once may take.
+#[test]
+fn each_copy_of_an_item_takes_room() {
+    let item = json!({ "id": "msg_1", "content": "x".repeat(1 << 20) });
+    let bytes = weight(&item);
+    let mut recalled = Recalled::within(10 * bytes);
+    recalled.offer(vec![item.clone()]);
+    let named = |times| vec![json!({ "type": "item_reference", "id": "msg_1" }); times];
+    assert_eq!(recalled.resolve(named(9)).unwrap(), vec![item; 9]);
+    assert_eq!(recalled.bytes(), 9 * bytes);
+    let error = recalled.resolve(named(20_000)).unwrap_err();
+    assert_eq!(error.param.as_deref(), Some("input[1].id"));
+    assert!(error.message.contains(&format!("more than {} bytes", 10 * bytes)), "{error:?}");
+}
+
+/// A list of numbers takes far more memory than text of the same length.
+#[test]
+fn copies_are_weighed_by_their_memory() {
+    let draft = Draft { previous: None, input: vec![json!({ "list": vec![0; 10_000] })] };
+    let record = draft.record(response(1, "y"));
+    assert!(record.copied(900_000).is_none());
+    let (items, bytes) = record.copied(usize::MAX).unwrap();
+    assert!(items.len() == 2 && (960_000..1_000_000).contains(&bytes), "{bytes}");
+    let named = BTreeSet::from([format!("msg_{:032x}00", 1)]);
+    let (items, bytes) = record.named(&named, 2_000).unwrap();
+    assert!(items.len() == 1 && bytes < 2_000, "{bytes}");
+}
+
+proptest! {
+    #[test]
+    fn values_fit_where_their_texts_do(texts in prop::collection::vec("\\PC{0,8}|\"|\n", 0..8)) {
+        let values: Vec<Value> = texts.into_iter().map(Value::String).collect();
+        let bytes: usize = values.iter().map(|value| value.to_string().len()).sum();
+        prop_assert!(fit(values.iter(), bytes));
+        prop_assert!(bytes == 0 || !fit(values.iter(), bytes - 1));
+    }
 }

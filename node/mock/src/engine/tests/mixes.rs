@@ -153,7 +153,7 @@ fn play(acts: &[Act]) -> (Rig, Vec<Job>, Vec<LeaseId>) {
             }
             Act::Broken { length } => {
                 let Some(mut job) = rig.job(tokens(1, length.min(100)), 5, None) else { continue };
-                job.prompt = if length > 500 { tokens(1, 1_000) } else { Vec::new() };
+                job.prompt = if length > 500 { tokens(1, 1_000) } else { Vec::new() }.into();
                 rig.submit(job.clone());
                 jobs.push(job);
             }

@@ -156,7 +156,7 @@ impl Rig {
         Some(Job {
             request: RequestId(u128::from(self.next)),
             grant: Grant { lease, slots, ready: ready as u32, arriving: Vec::new() },
-            prompt,
+            prompt: prompt.into(),
             sampling: Sampling::GREEDY,
             limits: Limits { max_tokens, stop_tokens: vec![STOP] },
             priority: 0,

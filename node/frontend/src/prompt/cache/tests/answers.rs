@@ -29,22 +29,22 @@ fn the_next_turn_holds_the_tokens_that_were_generated() {
     let text = format!("{ASKED}{SAID}{MORE}");
     let next = read(&cache, &key(1), &text);
     let expected = [tokens(ASKED), spelt(SAID), tokens(MORE)].concat();
-    assert_eq!(next.tokens, expected);
-    assert_eq!(next.names, key(1).chain(&[], &expected));
+    assert_eq!(*next.tokens, expected);
+    assert_eq!(*next.names, key(1).chain(&[], &expected));
     let ends = |read: &Tokenised| read.borders.iter().map(|(end, _)| *end).collect::<Vec<_>>();
     assert_eq!(ends(&next), ends(&from_scratch(&key(1), &text)), "cut at turns as ever");
     // And every turn after it, also when it is asked again.
     cache.answered(&tiny(), &Arc::downgrade(&next), &spelt("yes"));
     for _ in 0..2 {
         let third = read(&cache, &key(1), &format!("{text}yes{MORE}"));
-        assert_eq!(third.tokens, [expected.clone(), spelt("yes"), tokens(MORE)].concat());
+        assert_eq!(*third.tokens, [expected.clone(), spelt("yes"), tokens(MORE)].concat());
     }
     // A branch from before it, and the same question once more.
     assert_eq!(
         read(&cache, &key(1), &format!("{text}no{MORE}")).tokens[..expected.len()],
         expected
     );
-    assert_eq!(read(&cache, &key(1), ASKED).tokens, tokens(ASKED));
+    assert_eq!(*read(&cache, &key(1), ASKED).tokens, tokens(ASKED));
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn a_history_prefilled_ahead_is_the_beginning_of_the_next_turn() {
     let cache = answered();
     let history = format!("{ASKED}{SAID}<|im_end|>\n");
     let ahead = read(&cache, &key(1), &history);
-    assert_eq!(ahead.tokens, [tokens(ASKED), spelt(SAID), tokens("<|im_end|>\n")].concat());
+    assert_eq!(*ahead.tokens, [tokens(ASKED), spelt(SAID), tokens("<|im_end|>\n")].concat());
     let next = read(&cache, &key(1), &format!("{ASKED}{SAID}{MORE}"));
     assert!(next.tokens.starts_with(&ahead.tokens));
 }
@@ -62,7 +62,7 @@ fn what_ends_with_the_answer_is_whole() {
     let cache = answered();
     let text = format!("{ASKED}{SAID}<|im_end|>");
     let read = read(&cache, &key(1), &text);
-    assert_eq!(read.tokens, [tokens(ASKED), spelt(SAID), tokens("<|im_end|>")].concat());
+    assert_eq!(*read.tokens, [tokens(ASKED), spelt(SAID), tokens("<|im_end|>")].concat());
     assert_eq!(read.borders.last(), Some(&(text.len(), length(&read.tokens))));
 }
 
@@ -113,8 +113,8 @@ fn several_answers_to_one_prompt_are_told_apart_and_bounded() {
     let bytes = cache.lock().prompts.bytes();
     assert!(bytes < 8 * 1024, "{bytes}");
     let next = |n| read(&cache, &key(1), &format!("{ASKED}{}{MORE}", said(n))).tokens.clone();
-    assert_eq!(next(18), [tokens(ASKED), spelt(&said(18)), tokens(MORE)].concat());
-    assert_eq!(next(3), tokens(&format!("{ASKED}{}{MORE}", said(3))));
+    assert_eq!(*next(18), [tokens(ASKED), spelt(&said(18)), tokens(MORE)].concat());
+    assert_eq!(*next(3), tokens(&format!("{ASKED}{}{MORE}", said(3))));
 }
 
 #[test]
@@ -148,7 +148,7 @@ proptest! {
             let text = turns.concat();
             let prompt = read(&cache, &key, &text);
             prop_assert_eq!(&tokenize::text(&prompt.tokens, tiny().tokenizer()).unwrap(), &text);
-            prop_assert_eq!(&prompt.names, &key.chain(&[], &prompt.tokens));
+            prop_assert_eq!(&*prompt.names, &key.chain(&[], &prompt.tokens));
             let plain = from_scratch(&key, &text);
             prop_assert_eq!(prompt.borders.len(), plain.borders.len());
             let (mut before, mut from) = (0, 0);
@@ -165,7 +165,7 @@ proptest! {
             }
             let generated = spelt(&said);
             cache.answered(&tiny(), &Arc::downgrade(&prompt), &generated);
-            written.push((prompt.tokens.clone(), generated));
+            written.push((prompt.tokens.to_vec(), generated));
             turns.truncate(keep.max(1));
             let said = if as_it_was { said } else { format!("{said}.") };
             turns.push(format!("{said}<|im_end|>\n<|im_start|>user\n{asked}<|im_end|>\n{ANSWER}"));
