@@ -28,7 +28,7 @@ pub(crate) struct Ask {
     /// The answer goes on from the last message, which is the assistant's: the path of its text.
     pub(crate) continues: Option<String>,
     /// Tools in the shape chat templates read.
-    pub(crate) tools: Arc<[Value]>,
+    pub(crate) tools: Arc<[Message]>,
     pub(crate) tool_choice: ToolChoice,
     /// The only tools that may be called, where not all of them; the prompt shows all the same.
     pub(crate) allowed: Option<Vec<String>>,
@@ -102,7 +102,7 @@ impl ToolChoice {
     }
 
     /// A demanded tool must be there.
-    pub(crate) fn checked(self, at: &str, tools: &[Value]) -> Result<Self, ApiError> {
+    pub(crate) fn checked(self, at: &str, tools: &[Message]) -> Result<Self, ApiError> {
         let known = |name: &str| tools.iter().any(|tool| tool["function"]["name"] == name);
         match &self {
             Self::Required if tools.is_empty() => {
@@ -120,7 +120,7 @@ impl ToolChoice {
 pub(crate) fn allowed(
     at: &str,
     names: Vec<Option<String>>,
-    tools: &[Value],
+    tools: &[Message],
 ) -> Result<Vec<String>, ApiError> {
     limits::at_most(at, "tools", names.len(), TOOLS_MAX)?;
     let known: BTreeSet<&str> =
@@ -279,7 +279,11 @@ pub(crate) fn tool_call(name: String, arguments: Value) -> Value {
 }
 
 /// A tool definition: equal tools of all dialects give equal prompts.
-pub(crate) fn tool(name: String, description: Option<String>, parameters: Option<Value>) -> Value {
+pub(crate) fn tool(
+    name: String,
+    description: Option<String>,
+    parameters: Option<Value>,
+) -> Message {
     let mut function = Map::new();
     function.insert("name".into(), name.into());
     if let Some(description) = description {
@@ -290,5 +294,5 @@ pub(crate) fn tool(name: String, description: Option<String>, parameters: Option
         _ => json!({ "type": "object", "properties": {} }),
     };
     function.insert("parameters".into(), parameters);
-    json!({ "type": "function", "function": function })
+    json!({ "type": "function", "function": function }).into()
 }

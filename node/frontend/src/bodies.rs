@@ -94,6 +94,8 @@ struct Known {
     body: Bytes,
     elements: Elements,
     history: History,
+    /// The tools that the prompt shows.
+    tools: Arc<[Message]>,
     bytes: usize,
 }
 
@@ -155,7 +157,7 @@ impl Bodies {
         let best = branches.iter().map(shared).max_by_key(|(shared, _)| *shared);
         let best = best.filter(|(shared, _)| *shared > 0);
         let gone_on = best.as_ref().and_then(|(shared, known)| go_on(known, *shared, body, &read));
-        let (ask, elements, history) = match gone_on {
+        let (mut ask, elements, history) = match gone_on {
             Some(read) => read,
             None => {
                 let mut history = History::default();
@@ -166,13 +168,18 @@ impl Bodies {
                 (ask, elements, history)
             }
         };
-        let replaced = best.filter(|(shared, known)| {
-            let length = known.history.len();
-            shared + CHANGED_MAX >= length && history.len() >= length
+        // Tools that are as they were have been made ready for templates.
+        let same = best.as_ref().filter(|(_, known)| known.tools == ask.tools);
+        let tools = same.map_or_else(|| ask.tools.clone(), |(_, known)| known.tools.clone());
+        ask.tools = tools.clone();
+        let of_tools: usize = tools.iter().map(|tool| weight(tool)).sum();
+        let bytes = body.len() + history.bytes() + of_tools;
+        let known = Arc::new(Known { body: body.clone(), elements, history, tools, bytes });
+        let replaced = best.filter(|(shared, earlier)| {
+            let length = earlier.history.len();
+            shared + CHANGED_MAX >= length && known.history.len() >= length
         });
-        let bytes = body.len() + history.bytes();
-        let known = Arc::new(Known { body: body.clone(), elements, history, bytes });
-        self.remember(place, replaced.map(|(_, known)| known), known);
+        self.remember(place, replaced.map(|(_, earlier)| earlier), known);
         Ok(ask)
     }
 

@@ -13,6 +13,7 @@ use crate::error::ApiError;
 use crate::format::Format;
 use crate::markup::{Opening, scan};
 use crate::text_format::Strict;
+use model::Message;
 use model::{GrammarError, Grammars};
 use protocol::constraint::{CallShape, Callable, Calls, Constraint, Form, Lead, Schema, TextForm};
 use serde_json::Value;
@@ -21,7 +22,7 @@ use serde_json::Value;
 /// tools that the prompt shows.
 pub(crate) fn of(
     ask: &Ask,
-    shown: &[Value],
+    shown: &[Message],
     served: &ServedModel,
     text: &str,
     opening: &Opening,
@@ -57,7 +58,7 @@ fn may_think(served: &ServedModel, text: &str) -> Option<(&'static str, &'static
     (!text.trim_end().ends_with(closes)).then_some((opens, closes))
 }
 
-fn demanded(ask: &Ask, shown: &[Value], begun: &str) -> Calls {
+fn demanded(ask: &Ask, shown: &[Message], begun: &str) -> Calls {
     let strict = |name: &str| ask.strict.iter().any(|strict| strict.tool == name);
     let parameters = |function: &Value| {
         let name = function["name"].as_str().unwrap_or_default();
@@ -77,7 +78,7 @@ fn demanded(ask: &Ask, shown: &[Value], begun: &str) -> Calls {
 
 fn calls(
     ask: &Ask,
-    shown: &[Value],
+    shown: &[Message],
     begun: String,
     parameters: impl Fn(&Value) -> Option<Schema>,
 ) -> Calls {

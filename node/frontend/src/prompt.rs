@@ -174,7 +174,7 @@ fn fits(served: &ServedModel, tokens: usize) -> Result<u32, ApiError> {
 }
 
 /// The tools that the prompt shows.
-fn shown_tools(ask: &Ask) -> &[Value] {
+fn shown_tools(ask: &Ask) -> &[Message] {
     if ask.tool_choice == ToolChoice::None { &[] } else { &ask.tools }
 }
 

@@ -47,7 +47,7 @@ pub(crate) struct Echo {
 /// A response is kept if what is to be kept of its request takes at most so much memory as this
 /// and so many times what its prompt shows. What no prompt shows costs no tokens, and a tenant
 /// must not push out others' responses with it.
-const HIDDEN_MAX: usize = 2 << 20;
+const HIDDEN_MAX: usize = 3 << 20;
 const KEPT_TIMES: usize = 8;
 
 /// Where an answer stands.

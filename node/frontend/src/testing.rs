@@ -62,7 +62,7 @@ pub(crate) fn tools() -> crate::tools::Tools {
     let now = serde_json::json!({"type": "function", "function": {"name": "now", "parameters": {
         "type": "object", "properties": {},
     }}});
-    crate::tools::Tools::new([w, now].into())
+    crate::tools::Tools::new([w.into(), now.into()].into())
 }
 
 /// A cluster without models.

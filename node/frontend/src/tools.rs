@@ -5,6 +5,7 @@ pub(crate) mod python;
 pub(crate) mod typed;
 pub(crate) mod xml;
 
+use model::Message;
 use serde_json::{Map, Value};
 use std::sync::Arc;
 
@@ -27,14 +28,14 @@ impl Call {
 /// The tools that a prompt shows, in the shape chat templates read.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tools {
-    shown: Arc<[Value]>,
+    shown: Arc<[Message]>,
     /// The only ones that may be called, where not all of them.
     only: Option<Arc<[String]>>,
 }
 
 impl Tools {
     /// Shared with the request.
-    pub(crate) fn new(shown: Arc<[Value]>) -> Self {
+    pub(crate) fn new(shown: Arc<[Message]>) -> Self {
         Self { shown, only: None }
     }
 

@@ -34,7 +34,7 @@ pub struct RenderRequest<'a, M = serde_json::Value> {
     pub messages: &'a [M],
     /// Tool definitions as `{"type": "function", "function": {…}}`; the same in every turn of a
     /// conversation.
-    pub tools: &'a [serde_json::Value],
+    pub tools: &'a [M],
     /// Whether the text ends with the beginning of an assistant turn.
     pub add_generation_prompt: bool,
 }
@@ -134,7 +134,7 @@ impl ChatTemplate {
         };
         let length = length(&messages);
         let messages = messages.iter().map(value).collect();
-        let tools: &[serde_json::Value] = if self.skills.tools { request.tools } else { &[] };
+        let tools: &[M] = if self.skills.tools { request.tools } else { &[] };
         self.render_values(messages, tools, request.add_generation_prompt, length)
     }
 
@@ -152,7 +152,7 @@ impl ChatTemplate {
     fn render_values(
         &self,
         messages: Value,
-        tools: &[serde_json::Value],
+        tools: &[impl AsMessage],
         add_generation_prompt: bool,
         length: usize,
     ) -> Result<String, TemplateError> {
@@ -160,7 +160,7 @@ impl ChatTemplate {
         // transformers passes None, not an empty list.
         let tools = match tools {
             [] => Value::from(()),
-            tools => tools.iter().map(json::to_value).collect(),
+            tools => tools.iter().map(AsMessage::value).collect(),
         };
         let mut context: Vec<(Cow<'_, str>, Value)> = vec![
             ("messages".into(), messages),

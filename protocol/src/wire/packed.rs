@@ -29,23 +29,30 @@ pub(crate) mod tokens {
             0x1_0000..=0xff_ffff => 3,
             _ => 4,
         };
-        let mut out = vec![0; 1 + tokens.len() * usize::from(width)];
-        if let Some((first, places)) = out.split_first_mut() {
-            *first = width;
-            match width {
-                1 => write(places, tokens, |[a, ..]| [a]),
-                2 => write(places, tokens, |[a, b, ..]| [a, b]),
-                3 => write(places, tokens, |[a, b, c, _]| [a, b, c]),
-                _ => write(places, tokens, |all| all),
-            }
+        let mut out = Vec::with_capacity(1 + tokens.len() * usize::from(width));
+        out.push(width);
+        match width {
+            1 => write(&mut out, tokens, |[a, ..]| [a]),
+            2 => write(&mut out, tokens, |[a, b, ..]| [a, b]),
+            3 => write(&mut out, tokens, |[a, b, c, _]| [a, b, c]),
+            _ => write(&mut out, tokens, |all| all),
         }
         out
     }
 
-    fn write<const N: usize>(out: &mut [u8], tokens: &[Token], cut: impl Fn([u8; 4]) -> [u8; N]) {
-        let (places, _) = out.as_chunks_mut::<N>();
-        for (place, token) in places.iter_mut().zip(tokens) {
-            *place = cut(token.0.to_le_bytes());
+    fn write<const N: usize>(
+        out: &mut Vec<u8>,
+        tokens: &[Token],
+        cut: impl Fn([u8; 4]) -> [u8; N],
+    ) {
+        const AT_ONCE: usize = 64;
+        for tokens in tokens.chunks(AT_ONCE) {
+            let mut places = [[0; N]; AT_ONCE];
+            for (place, token) in places.iter_mut().zip(tokens) {
+                *place = cut(token.0.to_le_bytes());
+            }
+            let written = places.as_flattened().get(..tokens.len() * N);
+            out.extend_from_slice(written.unwrap_or_default());
         }
     }
 

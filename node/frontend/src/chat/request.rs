@@ -268,7 +268,7 @@ fn read_message(
 }
 
 /// Tools as the prompt shows them, and those that are strict.
-type Tools = (Vec<Value>, Vec<Strict>, Option<CacheControl>);
+type Tools = (Vec<Message>, Vec<Strict>, Option<CacheControl>);
 
 fn read_tools(tools: Vec<ChatTool>) -> Result<Tools, ApiError> {
     limits::at_most("tools", "tools", tools.len(), TOOLS_MAX)?;
@@ -304,7 +304,7 @@ fn read_tools(tools: Vec<ChatTool>) -> Result<Tools, ApiError> {
 /// The choice, and the tools that alone may be called.
 type Chosen = (ToolChoice, Option<Vec<String>>);
 
-fn read_choice(choice: Option<Choice>, tools: &[Value]) -> Result<Chosen, ApiError> {
+fn read_choice(choice: Option<Choice>, tools: &[Message]) -> Result<Chosen, ApiError> {
     let mut allowed = None;
     let choice = match choice {
         None => ToolChoice::Auto,

@@ -146,7 +146,10 @@ pub(crate) fn read_on(body: &[u8], known: &mut bodies::History) -> Result<Ask, A
     })
 }
 
-fn read_choice(choice: Option<Choice>, tools: &[Value]) -> Result<(ToolChoice, bool), ApiError> {
+fn read_choice(
+    choice: Option<Choice>,
+    tools: &[model::Message],
+) -> Result<(ToolChoice, bool), ApiError> {
     let Some(choice) = choice else {
         return Ok((ToolChoice::Auto, true));
     };
@@ -219,7 +222,7 @@ impl History {
     }
 
     /// The tools; a pin on one reaches through the first message, which holds them.
-    fn tools(&mut self, tools: Vec<Tool>) -> Result<Vec<Value>, ApiError> {
+    fn tools(&mut self, tools: Vec<Tool>) -> Result<Vec<model::Message>, ApiError> {
         limits::at_most("tools", "tools", tools.len(), TOOLS_MAX)?;
         let mut read = Vec::new();
         let mut names = ToolNames::new(TOOL_NAME_MAX_MESSAGES);

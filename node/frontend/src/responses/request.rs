@@ -12,6 +12,7 @@ use crate::nvext::NvExt;
 use crate::seal::Seal;
 use crate::text_format::{self, Described};
 use crate::weight::weight;
+use model::Message;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -142,8 +143,8 @@ pub(crate) fn read(
     let wanted = |what: &str| request.include.iter().flatten().any(|name| name == what);
     let seal = wanted("reasoning.encrypted_content").then(|| seal.clone());
     let echo = Echo { fields: fields(request), seal, keep, unkept: None, tools: table };
-    let shown = ask.messages.iter().map(|message| weight(message)).sum::<usize>()
-        + ask.tools.iter().map(weight).sum::<usize>();
+    let shown = ask.messages.iter().chain(&*ask.tools);
+    let shown = shown.map(|message| weight(message)).sum();
     Ok((ask, echo.bounded(shown)))
 }
 
@@ -178,7 +179,7 @@ fn refuse_unsupported(request: &ResponsesRequest) -> Result<(), ApiError> {
 fn read_choice(
     choice: Option<&Value>,
     table: &ToolTable,
-    shown: &[Value],
+    shown: &[Message],
 ) -> Result<(ToolChoice, Option<Vec<String>>), ApiError> {
     let mut allowed = None;
     let word = |word: &str, at: &str| match word {

@@ -6,6 +6,7 @@ use crate::error::ApiError;
 use crate::json;
 use crate::limits::{self, TOOL_NAME_MAX, TOOLS_MAX, ToolNames};
 use crate::text_format::Strict;
+use model::Message;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -68,7 +69,7 @@ impl ToolTable {
     /// Reads the tools into what the prompt shows; a pin on one comes back too.
     pub(super) fn read(
         tools: &[Value],
-    ) -> Result<(Self, Vec<Value>, Option<CacheControl>), ApiError> {
+    ) -> Result<(Self, Vec<Message>, Option<CacheControl>), ApiError> {
         let mut table = Self::default();
         let (mut shown, mut pin) = (Vec::new(), None);
         limits::at_most("tools", "tools", tools.len(), TOOLS_MAX)?;
@@ -93,7 +94,7 @@ impl ToolTable {
         namespace: Option<&str>,
         at: &str,
         names: &mut ToolNames,
-        shown: &mut Vec<Value>,
+        shown: &mut Vec<Message>,
         pin: &mut Option<CacheControl>,
     ) -> Result<(), ApiError> {
         let missing = |field: &str| ApiError::field(&format!("{at}.{field}"), "missing field");

@@ -266,7 +266,7 @@ impl Call {
 }
 
 /// Puts the tools into the system turn, which is made if there is none.
-fn add_tools(messages: &mut Vec<Folded<'_>>, tools: &[Value], skills: &Skills) {
+fn add_tools<M: AsMessage>(messages: &mut Vec<Folded<'_>>, tools: &[M], skills: &Skills) {
     let text = instructions(tools);
     let system =
         |(_, message): &&mut Folded<'_>| message.get("role").is_some_and(|role| role == "system");
@@ -280,13 +280,14 @@ fn add_tools(messages: &mut Vec<Folded<'_>>, tools: &[Value], skills: &Skills) {
     }
 }
 
-fn instructions(tools: &[Value]) -> String {
+fn instructions<M: AsMessage>(tools: &[M]) -> String {
     let mut text = String::from(
         "# Tools\n\nYou may call functions to help with the user's query. \
          These are their definitions:\n<tools>\n",
     );
     for tool in tools {
-        text.push_str(&json::dumps_json(tool));
+        let written = json::dumps_value(&tool.value());
+        text.push_str(&written.unwrap_or_else(|_| tool.borrow().to_string()));
         text.push('\n');
     }
     let (open, close) = TOOL_CALL;

@@ -1,8 +1,40 @@
 //! JSON to template values and back, as Python writes it.
 
 use minijinja::Value;
-use minijinja::value::ValueKind;
+use minijinja::value::{Enumerator, Object, ObjectRepr, ValueKind};
 use std::fmt::Write;
+use std::sync::{Arc, OnceLock};
+
+/// An object of JSON that remembers how it is written: templates write the arguments of every call
+/// of a history, and every tool, with each turn.
+#[derive(Debug)]
+struct Written {
+    fields: Value,
+    /// In the default style; `None` where it cannot be written.
+    text: OnceLock<Option<String>>,
+}
+
+impl Object for Written {
+    fn repr(self: &Arc<Self>) -> ObjectRepr {
+        ObjectRepr::Map
+    }
+
+    fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
+        self.fields.as_object()?.get_value(key)
+    }
+
+    fn get_value_by_str(self: &Arc<Self>, key: &str) -> Option<Value> {
+        self.fields.as_object()?.get_value_by_str(key)
+    }
+
+    fn enumerate(self: &Arc<Self>) -> Enumerator {
+        self.fields.as_object().map_or(Enumerator::Empty, |fields| fields.enumerate())
+    }
+
+    fn enumerator_len(self: &Arc<Self>) -> Option<usize> {
+        self.fields.as_object()?.enumerator_len()
+    }
+}
 
 /// A JSON value for a template; the order of keys is kept.
 pub(super) fn to_value(json: &serde_json::Value) -> Value {
@@ -19,13 +51,15 @@ pub(super) fn to_value(json: &serde_json::Value) -> Value {
         Json::String(text) => Value::from(text.as_str()),
         Json::Array(list) => list.iter().map(to_value).collect(),
         Json::Object(map) => {
-            Value::from_pairs(map.iter().map(|(key, value)| (key.as_str(), to_value(value))))
+            let pairs = map.iter().map(|(key, value)| (key.as_str(), to_value(value)));
+            let fields = Value::from_pairs(pairs);
+            Value::from_object(Written { fields, text: OnceLock::new() })
         }
     }
 }
 
 /// How JSON is laid out: the arguments of Python's `json.dumps` that templates use.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Style {
     /// Text of one level of indentation; `None` writes all in one line.
     pub(super) indent: Option<String>,
@@ -47,14 +81,25 @@ const MAX_DEPTH: usize = 200;
 
 /// The value as JSON; the error names what JSON cannot hold.
 pub(super) fn dumps(value: &Value, style: &Style) -> Result<String, String> {
-    let mut out = String::new();
-    write(&mut out, value, style, 0)?;
-    Ok(out)
+    let anew = || {
+        let mut out = String::new();
+        write(&mut out, value, style, 0).map(|()| out)
+    };
+    let written = value.downcast_object_ref::<Written>().filter(|_| *style == Style::default());
+    match written.and_then(|written| written.text.get_or_init(|| anew().ok()).clone()) {
+        Some(text) => Ok(text),
+        None => anew(),
+    }
 }
 
 /// The same for a plain JSON value, in the default style: `{"a": 1, "b": [1, 2]}`.
 pub(super) fn dumps_json(json: &serde_json::Value) -> String {
-    dumps(&to_value(json), &Style::default()).unwrap_or_else(|_| json.to_string())
+    dumps_value(&to_value(json)).unwrap_or_else(|_| json.to_string())
+}
+
+/// The same for a template's value.
+pub(super) fn dumps_value(value: &Value) -> Result<String, String> {
+    dumps(value, &Style::default())
 }
 
 fn write(out: &mut String, value: &Value, style: &Style, depth: usize) -> Result<(), String> {
@@ -156,8 +201,14 @@ fn python_float(float: f64) -> String {
 
 fn string(out: &mut String, text: &str, ascii: bool) {
     out.push('"');
-    for letter in text.chars() {
-        match letter {
+    let mut rest = text;
+    // Most of a text is written as it is.
+    let odd = |byte: u8| byte < b' ' || matches!(byte, b'"' | b'\\') || ascii && !byte.is_ascii();
+    while let Some(at) = rest.bytes().position(odd) {
+        let Some((plain, behind)) = rest.split_at_checked(at) else { break };
+        out.push_str(plain);
+        let mut letters = behind.chars();
+        match letters.next().unwrap_or_default() {
             '"' => out.push_str("\\\""),
             '\\' => out.push_str("\\\\"),
             '\n' => out.push_str("\\n"),
@@ -171,7 +222,9 @@ fn string(out: &mut String, text: &str, ascii: bool) {
             }
             plain => out.push(plain),
         }
+        rest = letters.as_str();
     }
+    out.push_str(rest);
     out.push('"');
 }
 
@@ -179,3 +232,6 @@ fn escape(out: &mut String, unit: u16) {
     // Writing to a String cannot fail.
     let _ = write!(out, "\\u{unit:04x}");
 }
+
+#[cfg(test)]
+mod tests;

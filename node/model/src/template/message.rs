@@ -1,4 +1,4 @@
-//! Messages that are rendered again with every turn of their conversation.
+//! Messages and tools that are rendered again with every turn of their conversation.
 
 use super::json;
 use minijinja::Value;
@@ -7,8 +7,8 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
-/// A message that remembers what templates are given for it. Cheap to clone, and never changed: the
-/// next turn's history can hold the same.
+/// A message or a tool that remembers what templates are given for it. Cheap to clone, and never
+/// changed: the next turn can hold the same.
 #[derive(Clone)]
 pub struct Message(Arc<Inner>);
 
@@ -17,9 +17,9 @@ struct Inner {
     value: OnceLock<Value>,
 }
 
-/// What can be rendered as a message.
+/// What can be rendered as a message or a tool.
 pub trait AsMessage: Borrow<serde_json::Value> {
-    /// The message as templates see it.
+    /// What templates see of it.
     fn value(&self) -> Value;
 }
 
