@@ -12,6 +12,7 @@ mod fold;
 mod history;
 mod json;
 mod message;
+mod object;
 mod probe;
 mod python;
 #[cfg(test)]

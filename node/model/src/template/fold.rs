@@ -286,8 +286,9 @@ fn instructions<M: AsMessage>(tools: &[M]) -> String {
          These are their definitions:\n<tools>\n",
     );
     for tool in tools {
-        let written = json::dumps_value(&tool.value());
-        text.push_str(&written.unwrap_or_else(|_| tool.borrow().to_string()));
+        let written = json::dumps_plainly(&tool.value()).ok();
+        let plain = || tool.borrow().to_string();
+        text.push_str(written.as_ref().and_then(|text| text.as_str()).unwrap_or(&plain()));
         text.push('\n');
     }
     let (open, close) = TOOL_CALL;

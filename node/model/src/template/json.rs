@@ -1,40 +1,9 @@
 //! JSON to template values and back, as Python writes it.
 
+use super::object::Fields;
 use minijinja::Value;
-use minijinja::value::{Enumerator, Object, ObjectRepr, ValueKind};
+use minijinja::value::ValueKind;
 use std::fmt::Write;
-use std::sync::{Arc, OnceLock};
-
-/// An object of JSON that remembers how it is written: templates write the arguments of every call
-/// of a history, and every tool, with each turn.
-#[derive(Debug)]
-struct Written {
-    fields: Value,
-    /// In the default style; `None` where it cannot be written.
-    text: OnceLock<Option<String>>,
-}
-
-impl Object for Written {
-    fn repr(self: &Arc<Self>) -> ObjectRepr {
-        ObjectRepr::Map
-    }
-
-    fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
-        self.fields.as_object()?.get_value(key)
-    }
-
-    fn get_value_by_str(self: &Arc<Self>, key: &str) -> Option<Value> {
-        self.fields.as_object()?.get_value_by_str(key)
-    }
-
-    fn enumerate(self: &Arc<Self>) -> Enumerator {
-        self.fields.as_object().map_or(Enumerator::Empty, |fields| fields.enumerate())
-    }
-
-    fn enumerator_len(self: &Arc<Self>) -> Option<usize> {
-        self.fields.as_object()?.enumerator_len()
-    }
-}
 
 /// A JSON value for a template; the order of keys is kept.
 pub(super) fn to_value(json: &serde_json::Value) -> Value {
@@ -52,14 +21,13 @@ pub(super) fn to_value(json: &serde_json::Value) -> Value {
         Json::Array(list) => list.iter().map(to_value).collect(),
         Json::Object(map) => {
             let pairs = map.iter().map(|(key, value)| (key.as_str(), to_value(value)));
-            let fields = Value::from_pairs(pairs);
-            Value::from_object(Written { fields, text: OnceLock::new() })
+            Value::from_object(Fields::new(pairs))
         }
     }
 }
 
 /// How JSON is laid out: the arguments of Python's `json.dumps` that templates use.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub(super) struct Style {
     /// Text of one level of indentation; `None` writes all in one line.
     pub(super) indent: Option<String>,
@@ -81,25 +49,24 @@ const MAX_DEPTH: usize = 200;
 
 /// The value as JSON; the error names what JSON cannot hold.
 pub(super) fn dumps(value: &Value, style: &Style) -> Result<String, String> {
-    let anew = || {
-        let mut out = String::new();
-        write(&mut out, value, style, 0).map(|()| out)
-    };
-    let written = value.downcast_object_ref::<Written>().filter(|_| *style == Style::default());
-    match written.and_then(|written| written.text.get_or_init(|| anew().ok()).clone()) {
+    let mut out = String::new();
+    write(&mut out, value, style, 0)?;
+    Ok(out)
+}
+
+/// The same in the default style, `{"a": 1, "b": [1, 2]}`; objects remember it.
+pub(super) fn dumps_plainly(value: &Value) -> Result<Value, String> {
+    let anew = || dumps(value, &Style::default());
+    let fields = value.downcast_object_ref::<Fields>();
+    match fields.and_then(|fields| fields.written(|| anew().ok())) {
         Some(text) => Ok(text),
-        None => anew(),
+        None => anew().map(Value::from),
     }
 }
 
-/// The same for a plain JSON value, in the default style: `{"a": 1, "b": [1, 2]}`.
+/// The same for a JSON value.
 pub(super) fn dumps_json(json: &serde_json::Value) -> String {
-    dumps_value(&to_value(json)).unwrap_or_else(|_| json.to_string())
-}
-
-/// The same for a template's value.
-pub(super) fn dumps_value(value: &Value) -> Result<String, String> {
-    dumps(value, &Style::default())
+    dumps(&to_value(json), &Style::default()).unwrap_or_else(|_| json.to_string())
 }
 
 fn write(out: &mut String, value: &Value, style: &Style, depth: usize) -> Result<(), String> {
@@ -117,12 +84,10 @@ fn write(out: &mut String, value: &Value, style: &Style, depth: usize) -> Result
             return members(out, items, ['[', ']'], style, depth);
         }
         ValueKind::Map => {
-            let keys = value.try_iter().map_err(|e| e.to_string())?;
-            let mut pairs = Vec::new();
-            for key in keys {
-                let inner = value.get_item(&key).map_err(|e| e.to_string())?;
-                pairs.push((Some(key.to_string()), inner));
-            }
+            let pairs = value.as_object().and_then(|object| object.try_iter_pairs());
+            let pairs = pairs.into_iter().flatten();
+            let mut pairs: Vec<_> =
+                pairs.map(|(key, value)| (Some(key.to_string()), value)).collect();
             if style.sort_keys {
                 pairs.sort_by(|a, b| a.0.cmp(&b.0));
             }

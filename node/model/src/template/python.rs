@@ -65,6 +65,10 @@ pub(super) fn raised(error: &Error) -> Option<String> {
 
 /// `json.dumps` with the arguments that transformers' filter takes.
 fn tojson(value: &Value, indent: Option<Value>, args: Kwargs) -> Result<Value, Error> {
+    let invalid = |e: String| Error::new(ErrorKind::InvalidOperation, e);
+    if indent.is_none() && args.args().next().is_none() {
+        return json::dumps_plainly(value).map_err(invalid);
+    }
     let mut style = Style::default();
     let indent = match indent {
         Some(indent) => Some(indent),
@@ -84,7 +88,7 @@ fn tojson(value: &Value, indent: Option<Value>, args: Kwargs) -> Result<Value, E
     style.sort_keys = args.get::<Option<bool>>("sort_keys")?.unwrap_or(false);
     args.assert_all_used()?;
     let text = json::dumps(value, &style);
-    text.map(Value::from).map_err(|e| Error::new(ErrorKind::InvalidOperation, e))
+    text.map(Value::from).map_err(invalid)
 }
 
 /// transformers marks what an assistant said with `{% generation %}` for training; it renders as

@@ -15,6 +15,9 @@ fn json() -> impl Strategy<Value = Json> {
         text.prop_map(Json::from),
     ];
     let key = prop::sample::select(vec!["a", "b", "items", "é\"", ""]);
+    let wide =
+        (0..40usize).prop_map(|n| (0..n).map(|i| (format!("k{i}"), Json::from(i))).collect());
+    let leaf = prop_oneof![9 => leaf, 1 => wide];
     leaf.prop_recursive(4, 24, 4, move |inner| {
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..4).prop_map(Json::from),
