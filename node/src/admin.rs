@@ -42,14 +42,17 @@ pub(crate) fn is_local(peer: &SocketAddr, headers: &HeaderMap) -> bool {
 
 /// Headers of callers that a proxy has passed on: they are elsewhere, though its connection comes
 /// from this machine.
-const PASSED_ON: [&str; 6] =
-    ["forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip", "via"];
+const PASSED_ON: [&str; 5] =
+    ["forwarded", "via", "x-real-ip", "true-client-ip", "cf-connecting-ip"];
 
 /// True for programs on this machine that came by themselves.
 fn is_program_here(peer: &SocketAddr, headers: &HeaderMap) -> bool {
     // Programs send no Origin; a page does, also one that another program on this machine serves.
     let from_page = headers.contains_key("origin");
-    let passed_on = PASSED_ON.iter().any(|name| headers.contains_key(*name));
+    let passed_on = headers
+        .keys()
+        .map(|name| name.as_str())
+        .any(|name| name.starts_with("x-forwarded-") || PASSED_ON.contains(&name));
     !from_page && !passed_on && is_local(peer, headers)
 }
 

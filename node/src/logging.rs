@@ -12,7 +12,11 @@ pub(crate) fn start(config: &LogConfig) -> Result<(), Fault> {
             "use a level (error, warn, info, debug, trace) or info,gossip=debug",
         )
     })?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // A line that cannot be written is lost. Telling so at the same place would be a panic.
+    let builder = tracing_subscriber::fmt()
+        .log_internal_errors(false)
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
     if config.format == "json" {
         builder.json().init();
     } else {

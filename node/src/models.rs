@@ -59,8 +59,9 @@ fn find(folder: &Path, name: &str) -> Result<PathBuf, Fault> {
         .collect();
     known.sort();
     let wanted = name.to_ascii_lowercase();
+    let wanted = wanted.strip_suffix(".gguf").unwrap_or(&wanted);
     let mut fits: Vec<&(String, PathBuf)> =
-        known.iter().filter(|(stem, _)| *stem == wanted).collect();
+        known.iter().filter(|(stem, _)| stem == wanted).collect();
     if fits.is_empty() {
         // `smollm2-135m-instruct` names `SmolLM2-135M-Instruct.Q4_1.gguf` too.
         let short = |stem: &str| stem.rsplit_once('.').is_some_and(|(short, _)| short == wanted);

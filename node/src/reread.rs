@@ -28,9 +28,13 @@ pub(crate) async fn watch(
 /// Refuses a file of secrets that others than its owner may read; `what` says what it holds.
 pub(crate) fn check_owner_only(path: &Path, what: &str) -> Result<(), Fault> {
     let at = path.display();
-    let mode = std::fs::metadata(path).map(|data| data.permissions().mode());
-    match mode {
-        Ok(mode) if mode & 0o077 == 0 => Ok(()),
+    let found = std::fs::metadata(path).map(|data| (data.is_file(), data.permissions().mode()));
+    match found {
+        // A pipe would be waited for.
+        Ok((false, _)) => {
+            Err(Fault::new(format!("{at} is no regular file"), format!("keep {what} in a file")))
+        }
+        Ok((true, mode)) if mode & 0o077 == 0 => Ok(()),
         Ok(_) => {
             Err(Fault::new(format!("others may read {what} in {at}"), format!("chmod 600 {at}")))
         }
@@ -38,5 +42,27 @@ pub(crate) fn check_owner_only(path: &Path, what: &str) -> Result<(), Fault> {
             format!("cannot read {what} in {at}: {error}"),
             "name a file that is there",
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::check_owner_only;
+    use rustix::fs::{CWD, FileType, mknodat};
+
+    #[test]
+    fn secrets_are_read_from_files_of_their_owner_only() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let [file, pipe] = ["file", "pipe"].map(|name| folder.path().join(name));
+        std::fs::write(&file, "x").unwrap();
+        let mode = |mode| std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(&file, mode(0o600)).unwrap();
+        check_owner_only(&file, "keys").unwrap();
+        std::fs::set_permissions(&file, mode(0o640)).unwrap();
+        let told = |path| check_owner_only(path, "keys").unwrap_err().to_string();
+        assert!(told(&file).contains("others may read keys"));
+        mknodat(CWD, &pipe, FileType::Fifo, 0o600.into(), 0).unwrap();
+        assert!(told(&pipe).contains("no regular file"));
     }
 }

@@ -10,6 +10,8 @@ use std::path::Path;
 use std::time::Instant;
 
 /// Bytes of a trace, unpacked.
+/// Longest scenario.
+const SCENARIO_MAX: u64 = 4 << 20;
 const TRACE_MAX: u64 = 2 << 30;
 
 /// Runs the seeds and prints the reports; fails when a checker found something.
@@ -64,18 +66,18 @@ fn unfit(error: sim::ScenarioError) -> Fault {
     Fault::usage(error.to_string(), "node/sim/src/scenario.rs lists every key with its unit")
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, Fault> {
-    files::read(path, TRACE_MAX).map_err(|error| {
+fn read(path: &Path, most: u64) -> Result<Vec<u8>, Fault> {
+    files::read(path, most).map_err(|error| {
         Fault::usage(format!("{} cannot be read: {error}", path.display()), "check the path")
     })
 }
 
 fn read_scenario(path: &Path) -> Result<Scenario, Fault> {
-    Scenario::parse(&String::from_utf8_lossy(&read(path)?)).map_err(unfit)
+    Scenario::parse(&String::from_utf8_lossy(&read(path, SCENARIO_MAX)?)).map_err(unfit)
 }
 
 fn read_trace(path: &Path) -> Result<Trace, Fault> {
-    let mut bytes = read(path)?;
+    let mut bytes = read(path, TRACE_MAX)?;
     if bytes.starts_with(&[0x1f, 0x8b]) {
         let mut plain = Vec::new();
         let unpacked = flate2::read::MultiGzDecoder::new(bytes.as_slice());

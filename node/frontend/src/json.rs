@@ -9,9 +9,15 @@ use serde_json::error::Category;
 
 /// Reads one JSON object. Syntax errors name line and column, type errors the path of the field.
 pub(crate) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
-    if body.len() > MANY && values::more_than(body, VALUES_MAX) {
-        let why = format!("the request body holds more than {VALUES_MAX} JSON values");
-        return Err(ApiError::invalid(why));
+    if body.len() > MANY {
+        let count = values::count(body);
+        if count.outside > VALUES_MAX || count.in_texts > IN_TEXTS_MAX {
+            let why = format!(
+                "the request body holds more than {VALUES_MAX} JSON values, or more than \
+                 {IN_TEXTS_MAX} commas and brackets in its texts"
+            );
+            return Err(ApiError::invalid(why));
+        }
     }
     let object = body.iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'{');
     if !object && serde_json::from_slice::<serde::de::IgnoredAny>(body).is_ok() {
@@ -70,6 +76,9 @@ fn plain(text: &str) -> String {
 
 /// Most values of one body. Each takes up to some hundred bytes of memory, whatever it takes in JSON.
 pub(crate) const VALUES_MAX: usize = 1_000_000;
+/// Most commas and opening brackets in the texts of one body: arguments of calls are JSON again. No
+/// context holds as many.
+pub(crate) const IN_TEXTS_MAX: usize = 2_000_000;
 /// Bodies up to this many bytes are not counted.
 const MANY: usize = 512 << 10;
 

@@ -70,7 +70,13 @@ pub(crate) fn tokens(
     cache: &PrefixCache,
     client: &Client,
 ) -> Result<Arc<Vec<Token>>, ApiError> {
-    let read = read(ask, served, key, cache, client, |_| Ok(()))?;
+    // Templates write some things longer than they came, and no context holds so much.
+    const MOST: usize = 16 << 20;
+    let bounded = |text: &str| match text.len() {
+        0..=MOST => Ok(()),
+        more => Err(ApiError::prompt(format!("{more} bytes of prompt are more than are counted"))),
+    };
+    let read = read(ask, served, key, cache, client, bounded, |_| Ok(()))?;
     Ok(read.tokenised.tokens.clone())
 }
 
@@ -79,13 +85,14 @@ pub(crate) fn conversation(ask: &Ask, served: &ServedModel) -> Result<String, Ap
     Ok(render(ask, served)?.text)
 }
 
-/// Renders and tokenises. `early` looks at the least that the prompt can have, before the work.
+/// Renders and tokenises. `look` sees the text, and `early` looks at the least that the prompt can have, before the work.
 fn read(
     ask: &Ask,
     served: &ServedModel,
     key: &RoutingKey,
     cache: &PrefixCache,
     client: &Client,
+    look: impl FnOnce(&str) -> Result<(), ApiError>,
     early: impl Fn(usize) -> Result<(), ApiError>,
 ) -> Result<Read, ApiError> {
     client.check()?;
@@ -94,6 +101,7 @@ fn read(
         None => {
             let Rendered { text, opening } = render(ask, served)?;
             client.check()?;
+            look(&text)?;
             (opening, cache.read(&served.model, key, text, early)?)
         }
         Some(raw) => {
@@ -127,7 +135,7 @@ pub(crate) fn prepare(
 ) -> Result<Prepared, ApiError> {
     // Tokenising what cannot fit in any case would cost much for nothing.
     let early = |fewest| fits(served, fewest).map(|_| ());
-    let Read { opening, tokenised } = read(ask, served, key, cache, client, early)?;
+    let Read { opening, tokenised } = read(ask, served, key, cache, client, |_| Ok(()), early)?;
     let length = fits(served, tokenised.tokens.len())?;
     let room = served.context - length;
     let asked = ask.max_tokens.unwrap_or(u32::MAX);

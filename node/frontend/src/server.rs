@@ -92,6 +92,8 @@ struct App {
     misses: Misses,
     /// Prefills ahead of the next turn.
     ahead: Arc<Semaphore>,
+    /// Bodies under way.
+    receiving: body::Room,
     /// How many large prompts are prepared at once.
     preparing: Arc<Semaphore>,
     /// How many constraints are compiled at once.
@@ -112,6 +114,7 @@ pub fn router(cluster: Arc<dyn Cluster>, keys: Arc<Keys>, limits: Limits) -> axu
         remembered: keeper::remembered(REMEMBERED),
         misses: Misses::new(),
         ahead: Arc::new(Semaphore::new(ahead::AT_ONCE)),
+        receiving: body::Room::new(&limits),
         preparing: Arc::new(Semaphore::new(cores)),
         compiling: Arc::new(Semaphore::new((cores / 2).max(1))),
     };
@@ -320,7 +323,7 @@ impl App {
         body: Body,
     ) -> Result<Response, ApiError> {
         let arrived = Instant::now();
-        let body = body::read(headers, body, &self.limits).await?;
+        let (body, held) = body::read(headers, body, &self.limits, &self.receiving).await?;
         let keeper = self.keeper(&tenant.id);
         let (wanted, body) = self.wanted(endpoint, body).await?;
         let recalled = keeper.find(wanted, self.limits.body_bytes).await?;
@@ -344,6 +347,7 @@ impl App {
                 Ok(Ready { ask, style, served, key, prepared })
             })
             .await?;
+        drop(held);
         self.settle(&mut ready).await?;
         tenant.charge(ready.prepared.shape.prompt_tokens)?;
         tracing::debug!(

@@ -14,6 +14,9 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower::Service;
 
+/// Most bytes of a request's head, and of its body at a time: anybody may send so many before a key is
+/// looked at.
+const HEAD_MAX: usize = 64 << 10;
 /// After an accept that failed, which is mostly for want of file descriptors.
 const BREATH: Duration = Duration::from_millis(50);
 
@@ -28,7 +31,7 @@ pub(super) async fn serve(
     stop: CancellationToken,
 ) {
     let mut http = hyper::server::conn::http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(idle);
+    http.timer(TokioTimer::new()).header_read_timeout(idle).max_buf_size(HEAD_MAX);
     let connections = GracefulShutdown::new();
     while let Some(accepted) = stop.run_until_cancelled(listener.accept()).await {
         let (stream, peer) = match accepted {

@@ -1,10 +1,11 @@
 //! Starting that must not succeed: each attempt ends with one readable line and one of help.
 
 use crate::command::{Bench, copy_folder, free_ports, ports};
-use crate::kit::{Cluster, eventually};
+use crate::kit::{Cluster, binary, eventually, http};
 use crate::models::tiny;
 use std::net::{TcpListener, UdpSocket};
 use std::path::Path;
+use std::process::{Child, Command, Stdio};
 
 fn model() -> String {
     format!("--model {}", tiny().display())
@@ -48,6 +49,40 @@ async fn two_processes_on_one_data_folder() {
         .run(&second)
         .refused_with(1, &["in use by another dynamo-node", &folder.display().to_string()]);
     cluster.answer(&cluster.call(0, "Hello")).await;
+}
+
+/// A process that ends with its test.
+struct Reaped(Child);
+
+impl Drop for Reaped {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[tokio::test]
+async fn a_log_that_cannot_be_written_costs_its_lines_and_nothing_else() {
+    let bench = Bench::new();
+    let (port, cluster) = ports();
+    let start = format!(
+        "start --engine none --data-dir d --http 127.0.0.1:{port} --listen 127.0.0.1:{cluster}"
+    );
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut command = Command::new(binary());
+    command.args(start.split_whitespace()).current_dir(bench.path("")).stdin(Stdio::null());
+    let mut node = Reaped(command.stdout(Stdio::null()).stderr(full).spawn().unwrap());
+    eventually("the node lives", async || {
+        assert!(node.0.try_wait().unwrap().is_none(), "it ended");
+        http().get(format!("http://127.0.0.1:{port}/live")).send().await.ok()
+    })
+    .await;
+    // Leaving says a lot.
+    let left =
+        bench.run(&format!("leave --node http://127.0.0.1:{port} --admin-key-file d/admin-key"));
+    assert_eq!(left.code, Some(0), "{left:?}");
+    let code = eventually("it ends", async || node.0.try_wait().unwrap()).await;
+    assert_eq!(code.code(), Some(0));
 }
 
 #[test]

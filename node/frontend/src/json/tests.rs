@@ -56,6 +56,10 @@ fn values_have_their_limit() {
     assert!(parse::<Any>(many(VALUES_MAX - 10).as_bytes()).is_ok());
     let error = parse::<Any>(many(VALUES_MAX).as_bytes()).unwrap_err();
     assert!(error.message.contains("more than 1000000 JSON values"), "{}", error.message);
+    // Arguments of calls are JSON within a text.
+    let hidden = |count: usize| format!("{{\"a\":\"[{}1]\"}}", "1,".repeat(count));
+    assert!(parse::<Any>(hidden(IN_TEXTS_MAX - 10).as_bytes()).is_ok());
+    assert!(parse::<Any>(hidden(IN_TEXTS_MAX).as_bytes()).is_err());
 }
 
 #[test]

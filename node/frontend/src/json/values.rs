@@ -1,69 +1,79 @@
 //! How many values a JSON text holds, before it is read.
 
-/// Whether `json` holds more than `most` values: counted are the beginnings of lists and objects and
-/// the commas, which makes each value one. Texts that are no JSON give any answer.
-pub(crate) fn more_than(json: &[u8], most: usize) -> bool {
-    let (mut rest, mut found) = (json, 0usize);
-    loop {
-        let (plain, text) = match memchr::memchr(b'"', rest) {
-            Some(quote) => rest.split_at(quote),
-            None => (rest, [].as_slice()),
-        };
-        found += plain.iter().filter(|byte| matches!(byte, b',' | b'[' | b'{')).count();
-        if found > most {
-            return true;
-        }
-        match text.get(1..) {
-            Some(text) => rest = behind(text),
-            None => return false,
-        }
-    }
+/// Beginnings of lists and objects, and commas: each makes one value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Count {
+    /// Of the JSON itself.
+    pub(super) outside: usize,
+    /// Within its texts, which may be JSON again.
+    pub(super) in_texts: usize,
 }
 
-/// What stands behind the text that begins here.
-fn behind(mut text: &[u8]) -> &[u8] {
-    while let Some(at) = memchr::memchr2(b'"', b'\\', text) {
-        let width = if text.get(at) == Some(&b'"') { 1 } else { 2 };
-        text = text.get(at + width..).unwrap_or_default();
-        if width == 1 {
-            return text;
-        }
+/// What `json` holds; of bytes that are no JSON, anything.
+pub(super) fn count(json: &[u8]) -> Count {
+    let marks = |bytes: &[u8]| bytes.iter().filter(|b| matches!(b, b',' | b'[' | b'{')).count();
+    let (mut rest, mut count) = (json, Count::default());
+    while let Some(quote) = memchr::memchr(b'"', rest) {
+        let (plain, text) = rest.split_at(quote);
+        count.outside += marks(plain);
+        let text = text.get(1..).unwrap_or_default();
+        let (text, behind) = text.split_at_checked(length(text)).unwrap_or((text, &[]));
+        count.in_texts += marks(text);
+        rest = behind.get(1..).unwrap_or_default();
     }
-    &[]
+    count.outside += marks(rest);
+    count
+}
+
+/// Bytes of the text that begins here, up to its closing quote.
+fn length(text: &[u8]) -> usize {
+    let mut at = 0;
+    while let Some(found) = memchr::memchr2(b'"', b'\\', text.get(at..).unwrap_or_default()) {
+        at += found;
+        if text.get(at) == Some(&b'"') {
+            return at;
+        }
+        at += 2;
+    }
+    text.len()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::more_than;
+    use super::{Count, count};
     use proptest::prelude::*;
     use serde_json::{Value, json};
 
-    /// Values without their names.
-    fn count(value: &Value) -> usize {
+    fn exact(value: &Value) -> Count {
+        let marks = |text: &str| text.matches([',', '[', '{']).count();
         match value {
-            Value::Array(list) => {
-                1 + list.len().saturating_sub(1) + list.iter().map(inner).sum::<usize>()
-            }
-            Value::Object(map) => {
-                1 + map.len().saturating_sub(1) + map.values().map(inner).sum::<usize>()
-            }
-            _ => 0,
+            Value::Array(list) => list
+                .iter()
+                .map(exact)
+                .fold(Count { outside: 1 + list.len().saturating_sub(1), in_texts: 0 }, both),
+            Value::Object(map) => map
+                .iter()
+                .map(|(key, value)| both(exact(value), Count { outside: 0, in_texts: marks(key) }))
+                .fold(Count { outside: 1 + map.len().saturating_sub(1), in_texts: 0 }, both),
+            Value::String(text) => Count { outside: 0, in_texts: marks(text) },
+            _ => Count::default(),
         }
     }
 
-    fn inner(value: &Value) -> usize {
-        count(value)
+    fn both(a: Count, b: Count) -> Count {
+        Count { outside: a.outside + b.outside, in_texts: a.in_texts + b.in_texts }
     }
 
     proptest! {
         #[test]
-        fn values_are_counted_outside_of_texts(texts in prop::collection::vec(any::<String>(), 0..6)) {
+        fn values_are_counted_within_texts_and_outside(
+            texts in prop::collection::vec("[a,{\"\\\\]|\\PC", 0..6),
+        ) {
             let value = json!({"a": texts, "b,[{\"\\": [[], {}, [1, 2, {"c": "x,\"[{"}]]});
-            let (json, exact) = (value.to_string(), count(&value));
-            prop_assert!(!more_than(json.as_bytes(), exact));
-            prop_assert!(more_than(json.as_bytes(), exact - 1));
+            let json = value.to_string();
+            prop_assert_eq!(count(json.as_bytes()), exact(&value));
             for cut in 0..json.len() {
-                more_than(&json.as_bytes()[..cut], exact);
+                count(&json.as_bytes()[..cut]);
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Endpoints that count or convert tokens and serve nothing.
 
 use super::speech::Endpoint;
-use super::{App, body, finish, json_text};
+use super::{App, Limits, body, finish, json_text};
 use crate::ask::Ask;
 use crate::error::{ApiError, Dialect};
 use crate::prompt::client::Client;
@@ -32,6 +32,20 @@ pub(super) async fn count_responses(
     count(app, Endpoint::Responses, &headers, body, shape).await
 }
 
+impl App {
+    /// A body that is only to be counted or tokenised.
+    async fn counted(
+        &self,
+        headers: &HeaderMap,
+        body: Body,
+    ) -> Result<(Bytes, body::Held), ApiError> {
+        let contexts = self.cluster.models().iter().map(|model| model.context).max();
+        let bytes = body::counted_bytes(&self.limits, contexts.unwrap_or_default());
+        let limits = Limits { body_bytes: bytes, ..self.limits };
+        body::read(headers, body, &limits, &self.receiving).await
+    }
+}
+
 /// Counts a prompt's tokens.
 async fn count(
     State(app): State<Arc<App>>,
@@ -42,7 +56,7 @@ async fn count(
 ) -> Response {
     let count = async {
         let tenant = app.keys.admit(headers)?.id.clone();
-        let body = body::read_counted(headers, body, &app.limits).await?;
+        let (body, _held) = app.counted(headers, body).await?;
         let (wanted, body) = app.wanted(endpoint, body).await?;
         let recalled = app.keeper(&tenant).find(wanted, app.limits.body_bytes).await?;
         let bytes = body.len().saturating_add(recalled.bytes());
@@ -97,7 +111,7 @@ async fn reply(
 ) -> Response {
     let answer = async {
         let tenant = app.keys.admit(headers)?.id.clone();
-        let body = body::read_counted(headers, body, &app.limits).await?;
+        let (body, _held) = app.counted(headers, body).await?;
         let task = app.clone();
         app.prepared(body.len(), move |client| work(&task, &tenant, &body, client)).await
     };

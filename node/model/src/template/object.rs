@@ -5,7 +5,7 @@
 
 use minijinja::Value;
 use minijinja::value::{Enumerator, Object, ObjectExt, ObjectRepr};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 /// Objects up to so many fields are looked through, larger ones have an index.
@@ -17,7 +17,7 @@ pub(super) struct Fields {
     /// Names, which are texts, and values.
     pairs: Vec<(Value, Value)>,
     /// Places by name, where there are more than a few.
-    index: HashMap<Box<str>, usize>,
+    index: BTreeMap<Box<str>, usize>,
     /// As JSON in the default style; `None` where it cannot be written.
     text: OnceLock<Option<Value>>,
 }
@@ -30,7 +30,7 @@ impl Fields {
             name.as_str().map(|name| (Box::from(name), place))
         };
         let index = match pairs.len() {
-            0..=FEW => HashMap::new(),
+            0..=FEW => BTreeMap::new(),
             _ => pairs.iter().enumerate().filter_map(named).collect(),
         };
         Self { pairs, index, text: OnceLock::new() }

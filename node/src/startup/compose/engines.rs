@@ -2,6 +2,7 @@
 
 use crate::config::EngineConfig;
 use crate::fault::Fault;
+use crate::files;
 use engine::{Embedded, EmbeddedConfig, Engine, MockConfig, MockEngine, Scripts};
 use kernels::Pool;
 use model::Model;
@@ -78,12 +79,16 @@ fn mock_config(config: &EngineConfig, id: EngineId, name: &str, epoch: Instant) 
     }
 }
 
+/// Longest file of scripted answers.
+const SCRIPT_MAX: u64 = 256 << 20;
+
 fn read_script(file: &Path, model: &Model) -> Result<Scripts, Fault> {
     let help = "engine.mock.script names a TOML file with [[answer]] entries, or a .jsonl file";
     let fault = |error: &dyn std::fmt::Display| {
         Fault::new(format!("the script {}: {error}", file.display()), help)
     };
-    let text = std::fs::read_to_string(file).map_err(|error| fault(&error))?;
+    let text = files::read(file, SCRIPT_MAX).map_err(|error| fault(&error))?;
+    let text = String::from_utf8_lossy(&text);
     let lines = file.extension().is_some_and(|extension| extension == "jsonl");
     let scripts = match lines {
         true => Scripts::from_json_lines(&text, model),
