@@ -28,6 +28,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::{Mutex, RwLock};
 use std::time::Duration;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -321,6 +322,8 @@ pub(super) async fn run(
     let address = listeners.local()?;
     node.engines_started().await;
     node.placeable().await;
+    // Whoever gets an answer may stop the node in the next moment, and it shall end in good order.
+    let signals = signals();
     listeners.serve(&node);
     node.serving().await;
     // Who started it may have stopped reading; the node goes on.
@@ -331,7 +334,7 @@ pub(super) async fn run(
         node.id,
         node.membership().cluster()
     );
-    until_stopped(&node).await;
+    until_stopped(&node, signals).await;
     stop(&node, rim_task, writer).await
 }
 
@@ -360,12 +363,14 @@ fn bind_transfer(
     })
 }
 
+/// From now on SIGTERM and SIGINT are for [`until_stopped`].
+fn signals() -> std::io::Result<[Signal; 2]> {
+    Ok([signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?])
+}
+
 /// Waits for SIGTERM, SIGINT, `leave`, or a fault.
-async fn until_stopped(node: &Arc<Node>) {
-    use tokio::signal::unix::{SignalKind, signal};
-    let (Ok(mut term), Ok(mut int)) =
-        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
-    else {
+async fn until_stopped(node: &Arc<Node>, signals: std::io::Result<[Signal; 2]>) {
+    let Ok([mut term, mut int]) = signals else {
         node.stop.cancelled().await;
         return;
     };
