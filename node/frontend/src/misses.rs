@@ -120,11 +120,19 @@ impl Misses {
 }
 
 fn compare(earlier: &[Earlier], prompt: &Prompt, tokenizer: &Tokenizer) -> Option<Compared> {
-    let shared = |earlier: &Earlier| {
-        earlier.prefix.iter().zip(prompt.prefix.iter()).take_while(|(a, b)| a == b).count()
-    };
-    // The latest of those that share most.
-    let (granules, with) = earlier.iter().map(|e| (shared(e), e)).max_by_key(|(n, _)| *n)?;
+    // The latest of those that share most: one that is shorter than what another shares is not looked
+    // at, which is most of them in a session that grows.
+    let mut best: Option<(usize, &Earlier)> = None;
+    for earlier in earlier.iter().rev() {
+        if best.is_none_or(|(most, _)| earlier.prefix.len() > most) {
+            let both = earlier.prefix.iter().zip(prompt.prefix.iter());
+            let shared = both.take_while(|(a, b)| a == b).count();
+            if best.is_none_or(|(most, _)| shared > most) {
+                best = Some((shared, earlier));
+            }
+        }
+    }
+    let (granules, with) = best?;
     let shared = granules * GRANULE;
     let goes_on = granules == with.prefix.len() || granules == prompt.prefix.len();
     let parting = (!goes_on).then(|| {

@@ -26,7 +26,8 @@ pub use grammar::{Grammar, GrammarError, Grammars, Guide, Mask, SCHEMA_DEPTH_MAX
 pub use model::{Model, OpenOptions};
 pub use processor::Processor;
 pub use template::{
-    AsMessage, ChatTemplate, Date, Message, RenderRequest, TOOL_CALL, TOOL_RESPONSE, TemplateError,
+    AsMessage, ChatTemplate, Date, Message, RenderRequest, Shape, TOOL_CALL, TOOL_RESPONSE,
+    TemplateError,
 };
 pub use tokenizer::{DecodeStream, Tokenizer};
 pub use weights::Weights;

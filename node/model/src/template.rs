@@ -15,12 +15,14 @@ mod message;
 mod object;
 mod probe;
 mod python;
+mod shape;
 #[cfg(test)]
 mod tests;
 
 pub use fold::{TOOL_CALL, TOOL_RESPONSE};
 pub use message::{AsMessage, Message};
 pub use python::Date;
+pub use shape::Shape;
 
 use minijinja::{Environment, Value};
 use probe::Skills;
@@ -126,17 +128,19 @@ impl ChatTemplate {
             return Err(TemplateError::Empty);
         }
         let messages = fold::messages(request, &self.skills)?;
-        let value = |(index, message): &fold::Folded<'_>| match message {
-            // As it was given.
-            Cow::Borrowed(json) => {
-                request.messages.get(*index).map_or_else(|| json.value(), M::value)
-            }
-            Cow::Owned(json) => json.value(),
+        let mut length = 0;
+        let mut value = |(index, message): fold::Folded<'_>| {
+            let (value, shape) = match (message, request.messages.get(index)) {
+                // As it was given.
+                (Cow::Borrowed(_), Some(given)) => (given.value(), given.shape()),
+                (json, _) => (json.value(), json.shape()),
+            };
+            length += shape.rendered();
+            value
         };
-        let length = length(&messages);
-        let messages = messages.iter().map(value).collect();
+        let messages: Vec<Value> = messages.into_iter().map(&mut value).collect();
         let tools: &[M] = if self.skills.tools { request.tools } else { &[] };
-        self.render_values(messages, tools, request.add_generation_prompt, length)
+        self.render_values(messages.into(), tools, request.add_generation_prompt, length)
     }
 
     /// The template applied to exactly these messages and tools.
@@ -188,15 +192,6 @@ impl ChatTemplate {
         })?;
         String::from_utf8(text).map_err(|e| TemplateError::Failed(e.to_string()))
     }
-}
-
-/// About as many bytes as the conversation has, rendered.
-fn length(messages: &[fold::Folded<'_>]) -> usize {
-    const AROUND: usize = 64;
-    let texts = |message: &serde_json::Value| {
-        message.get("content").and_then(serde_json::Value::as_str).map_or(AROUND, str::len)
-    };
-    messages.iter().map(|(_, message)| texts(message) + AROUND).sum::<usize>() * 9 / 8
 }
 
 /// An error with its line and causes, in one line of text.

@@ -4,6 +4,7 @@
 //! this keeps the prefix property. [`history`] has given it its shape before.
 
 use super::probe::Skills;
+use super::shape::Shape;
 use super::{AsMessage, RenderRequest, TemplateError, history, json};
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
@@ -25,7 +26,11 @@ pub(super) fn messages<'a, M: AsMessage>(
     skills: &Skills,
 ) -> Result<Vec<Folded<'a>>, TemplateError> {
     let rewrite = |(index, message): Folded<'a>| {
-        if is_plain(&message, index, skills) {
+        let shape = match (&message, request.messages.get(index)) {
+            (Cow::Borrowed(_), Some(given)) => given.shape(),
+            (message, _) => Shape::of(message),
+        };
+        if shape.is_plain(index, skills) {
             return Ok((index, message));
         }
         let rewritten = rewrite(&message, index, skills).map(|json| (index, Cow::Owned(json)));
@@ -38,66 +43,6 @@ pub(super) fn messages<'a, M: AsMessage>(
         add_tools(&mut messages, request.tools, skills);
     }
     Ok(messages)
-}
-
-/// Whether [`rewrite`] would give the message back as it is: most of a history are such.
-pub(super) fn is_plain(message: &Value, index: usize, skills: &Skills) -> bool {
-    let Some(message) = message.as_object() else { return false };
-    let mut fields = message.iter().map(|(name, value)| (name.as_str(), value));
-    let (Some(("role", Value::String(role))), Some(("content", Value::String(_)))) =
-        (fields.next(), fields.next())
-    else {
-        return false;
-    };
-    let mut rest = fields.peekable();
-    match role.as_str() {
-        "user" => rest.peek().is_none(),
-        "system" => {
-            let known = if index == 0 { skills.system } else { skills.late_system };
-            known && rest.peek().is_none()
-        }
-        "tool" => {
-            rest.next_if(|(name, tool)| *name == "name" && tool.is_string());
-            skills.calls && rest.peek().is_none()
-        }
-        "assistant" => {
-            rest.next_if(|(name, value)| {
-                *name == "reasoning_content" && !value.is_null() && !skills.thinking
-            });
-            match rest.next() {
-                None => true,
-                Some(("tool_calls", Value::Array(calls))) => {
-                    skills.calls
-                        && skills.object_arguments
-                        && !calls.is_empty()
-                        && rest.peek().is_none()
-                        && calls.iter().all(is_native)
-                }
-                Some(_) => false,
-            }
-        }
-        _ => false,
-    }
-}
-
-/// Whether a call has the form of [`Call::native`] with an object of arguments, and no id.
-fn is_native(call: &Value) -> bool {
-    let Some(call) = call.as_object().filter(|call| call.len() == 2) else { return false };
-    let mut call = call.iter();
-    let function = match (call.next(), call.next()) {
-        (Some((kind, Value::String(word))), Some((name, Value::Object(function))))
-            if kind == "type" && word == "function" && name == "function" =>
-        {
-            function
-        }
-        _ => return false,
-    };
-    let mut function = function.iter();
-    matches!(
-        (function.next(), function.next(), function.next()),
-        (Some((name, Value::String(_))), Some((arguments, Value::Object(_))), None)
-            if name == "name" && arguments == "arguments"
-    )
 }
 
 pub(super) fn rewrite(message: &Value, index: usize, skills: &Skills) -> Result<Value, String> {

@@ -1,6 +1,7 @@
 //! Messages and tools that are rendered again with every turn of their conversation.
 
 use super::json;
+use super::shape::Shape;
 use minijinja::Value;
 use std::borrow::Borrow;
 use std::fmt;
@@ -14,6 +15,7 @@ pub struct Message(Arc<Inner>);
 
 struct Inner {
     json: serde_json::Value,
+    shape: Shape,
     value: OnceLock<Value>,
 }
 
@@ -21,11 +23,18 @@ struct Inner {
 pub trait AsMessage: Borrow<serde_json::Value> {
     /// What templates see of it.
     fn value(&self) -> Value;
+
+    /// What it is made of.
+    fn shape(&self) -> Shape;
 }
 
 impl AsMessage for serde_json::Value {
     fn value(&self) -> Value {
         json::to_value(self)
+    }
+
+    fn shape(&self) -> Shape {
+        Shape::of(self)
     }
 }
 
@@ -33,11 +42,16 @@ impl AsMessage for Message {
     fn value(&self) -> Value {
         self.0.value.get_or_init(|| json::to_value(&self.0.json)).clone()
     }
+
+    fn shape(&self) -> Shape {
+        self.0.shape
+    }
 }
 
 impl From<serde_json::Value> for Message {
     fn from(json: serde_json::Value) -> Self {
-        Self(Arc::new(Inner { json, value: OnceLock::new() }))
+        let shape = Shape::of(&json);
+        Self(Arc::new(Inner { json, shape, value: OnceLock::new() }))
     }
 }
 

@@ -2,7 +2,10 @@
 
 use super::json::{self, Style};
 use minijinja::value::{Kwargs, Value};
-use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior, syntax::SyntaxConfig};
+use minijinja::{
+    AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior, escape_formatter,
+    syntax::SyntaxConfig,
+};
 
 /// A calendar day, for templates that tell the model the date.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,6 +51,11 @@ pub(super) fn environment(today: Option<Date>) -> Environment<'static> {
     environment.set_syntax(syntax.unwrap_or_default());
     environment.set_undefined_behavior(UndefinedBehavior::Lenient);
     environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+    // Texts, which are nearly all that is written, without the way through a formatter.
+    environment.set_formatter(|out, state, value| match (state.auto_escape(), value.as_str()) {
+        (AutoEscape::None, Some(text)) => out.write_str(text).map_err(Error::from),
+        _ => escape_formatter(out, state, value),
+    });
     environment.add_filter("tojson", tojson);
     environment.add_function("raise_exception", |message: String| -> Result<Value, Error> {
         Err(Error::new(ErrorKind::InvalidOperation, format!("{RAISED}{message}")))

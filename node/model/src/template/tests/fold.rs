@@ -242,7 +242,8 @@ fn a_template_of_one_call_gets_one_call_at_a_time() {
 
 #[test]
 fn what_is_lent_to_the_template_is_what_rewriting_would_give() {
-    use crate::template::fold::{is_plain, rewrite};
+    use crate::template::fold::rewrite;
+    use crate::template::shape::Shape;
     let function = json!({"name": "read", "arguments": {"a": [1, {"b": null}]}});
     let messages = [
         user("a"),
@@ -283,7 +284,7 @@ fn what_is_lent_to_the_template_is_what_rewriting_would_give() {
         };
         for message in &messages {
             for index in 0..2 {
-                if is_plain(message, index, &skills) {
+                if Shape::of(message).is_plain(index, &skills) {
                     lent += 1;
                     let rewritten = rewrite(message, index, &skills).unwrap();
                     assert_eq!(rewritten.to_string(), message.to_string(), "{skills:?}");
