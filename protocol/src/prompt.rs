@@ -198,8 +198,8 @@ pub enum Refusal {
         /// The longest prompt the model takes.
         limit: u32,
     },
-    /// The target was placed by a stale view: wrong incarnation, or shutting down.
-    #[error("the serving node is leaving or has restarted")]
+    /// The target was placed by a stale view (wrong incarnation, or shutting down), or was lost.
+    #[error("the serving node was lost, is leaving or has restarted")]
     Gone,
     /// The serving node or its engine failed.
     #[error("the serving engine failed: {0}")]

@@ -202,8 +202,7 @@ impl World {
             Setback::Bounced => ask.bounced = Some(target),
             Setback::Lost => {
                 ask.avoid.push(target);
-                let lost = format!("node {} went away", target.short());
-                ask.last = Some(Refusal::Failed(lost));
+                ask.last = Some(Refusal::Gone);
                 self.lost(h, target);
             }
             Setback::Refused(refusal @ (Refusal::Gone | Refusal::Failed(_))) => {
@@ -239,7 +238,8 @@ impl World {
                     self.place_ask(h, id);
                 }
             }
-            Err(_) => self.ask_lost(h, id),
+            // Prompts are sent whole here.
+            Ok(ServeAnswer::Unknown) | Err(_) => self.ask_lost(h, id),
         }
     }
 
@@ -294,8 +294,7 @@ impl World {
             if let Some(live) = self.live(h) {
                 live.asks.remove(&id);
             }
-            let lost = format!("node {} went away in the middle of the answer", target.short());
-            self.client_item(id, StreamItem::Failed(Refusal::Failed(lost)));
+            self.client_item(id, StreamItem::Failed(Refusal::Gone));
         } else if self.set_back(h, id, target, Setback::Lost) {
             self.place_ask(h, id);
         }

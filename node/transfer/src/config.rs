@@ -38,6 +38,8 @@ pub struct Limits {
     pub block_streams: usize,
     /// Requests served at once over one connection; more wait at the sender.
     pub serve_streams_per_connection: u32,
+    /// Prompts that are kept for the members who sent them, in bytes, for all peers together.
+    pub prompts_kept: u64,
     /// Joins in progress at once.
     pub joins: usize,
     /// Longest time for a stranger's join frame, and for a member's Hello or request frame.
@@ -69,6 +71,7 @@ impl Default for Limits {
             block_streams_per_peer: 8,
             block_streams: 64,
             serve_streams_per_connection: 256,
+            prompts_kept: 64 << 20,
             joins: 16,
             first_frame: Duration::from_secs(5),
             connect: Duration::from_millis(1500),

@@ -2,6 +2,12 @@
 //!
 //! The client leaves its sending side open for as long as it wants answers; resetting it, or
 //! closing the connection, cancels. The server ends its side when the stream is complete.
+//!
+//! Prompts that grow are sent from where the server has them: [`sent`] knows what it has, [`kept`] has
+//! it. When they disagree the server says so, and gets the whole prompt.
+
+pub(crate) mod kept;
+pub(crate) mod sent;
 
 use crate::connections::Open;
 use crate::error::TransferError;
@@ -10,7 +16,7 @@ use crate::stream::{Receiver, Sender, Stream};
 use crate::transfer::Inner;
 use protocol::id::NodeId;
 use protocol::wire::FRAME_MAX;
-use protocol::wire::serve::{ServeAnswer, ServeRequest};
+use protocol::wire::serve::{ServeAnswer, ServeAsk, ServeRequest};
 use quinn::VarInt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,12 +37,10 @@ pub(crate) const STREAM_FAILED: VarInt = VarInt::from_u32(3);
 /// Serves one stream of a member.
 pub(crate) async fn answer(inner: &Arc<Inner>, peer: NodeId, stream: &mut Stream) {
     let Stream { send, recv } = stream;
-    let mut reader = FrameReader::new(&mut *recv);
-    let request = reader.frame::<ServeRequest>(FRAME_MAX);
-    let request = match tokio::time::timeout(inner.limits.first_frame, request).await {
-        Ok(Ok(request)) => request,
-        failed => {
-            tracing::debug!("request of {peer:?}: {:?}", failed.map(|r| r.map(|_| ())));
+    let request = match read(inner, peer, send, recv).await {
+        Ok(request) => request,
+        Err(error) => {
+            tracing::debug!("request of {peer:?}: {error}");
             send.reset(STREAM_MALFORMED);
             return;
         }
@@ -57,6 +61,27 @@ pub(crate) async fn answer(inner: &Arc<Inner>, peer: NodeId, stream: &mut Stream
         Ok(_) => send.finish().await,
         Err(_) => send.reset(STREAM_CANCELLED),
     }
+}
+
+/// Reads the request, whose prompt may go on from one that is kept.
+async fn read(
+    inner: &Arc<Inner>,
+    peer: NodeId,
+    send: &mut Sender,
+    recv: &mut Receiver,
+) -> Result<ServeRequest, FrameError> {
+    let mut reader = FrameReader::new(&mut *recv);
+    let frame = async |reader: &mut FrameReader<_>| {
+        let ask = reader.frame::<ServeAsk>(FRAME_MAX);
+        tokio::time::timeout(inner.limits.first_frame, ask).await.unwrap_or(Err(FrameError::Ended))
+    };
+    let ask = frame(&mut reader).await?;
+    if let Some(request) = inner.kept.whole(peer, ask) {
+        return Ok(request);
+    }
+    frame::write(send, &ServeAnswer::Unknown).await?;
+    // An ask that has no beginning is always whole.
+    inner.kept.whole(peer, frame(&mut reader).await?).ok_or(FrameError::Ended)
 }
 
 /// Returns when the client cancels: it says nothing after its request, so anything ends it.
@@ -97,21 +122,45 @@ pub(crate) async fn ask(
     node: NodeId,
     request: &ServeRequest,
 ) -> Result<mpsc::Receiver<ServeAnswer>, TransferError> {
-    let mut bytes = Vec::with_capacity(length(request));
-    frame::append(&mut bytes, request)?;
+    let parcel = inner.sent.parcel(node, request);
+    // A short one may have to be sent again.
+    let whole = parcel.is_short().then(|| request.clone());
+    let bytes = match &whole {
+        Some(_) => framed(&parcel.short(request), 0)?,
+        None => framed(&parcel.whole(request), length(request))?,
+    };
     open.stream.send.send(bytes.into()).await?;
     let (answers, waiting) = mpsc::channel(ANSWERS_WAITING);
     tokio::spawn(async move {
         let Open { stream: Stream { send, recv }, link } = &mut open;
         recv.expect_signs_of_life(inner.limits.idle);
         let mut reader = FrameReader::new(&mut *recv);
-        let complete = tokio::select! {
-            biased;
-            () = answers.closed() => false,
-            () = stay_alive(send, inner.limits.keep_alive) => false,
-            complete = forward(&mut reader, &answers, || {
+        let (mut parcel, mut whole) = (parcel, whole);
+        let complete = loop {
+            let heard = || {
                 inner.paths.answered(&node, link.rtt());
-            }) => complete,
+                inner.sent.arrived(&parcel);
+            };
+            let end = tokio::select! {
+                biased;
+                () = answers.closed() => End::Cut,
+                () = stay_alive(send, inner.limits.keep_alive) => End::Cut,
+                end = forward(&mut reader, &answers, heard) => end,
+            };
+            match (end, whole.take()) {
+                (End::Unknown, Some(request)) => {
+                    inner.sent.unknown(&mut parcel);
+                    let bytes = framed(&parcel.whole(&request), length(&request));
+                    let sent = match bytes {
+                        Ok(bytes) => send.send(bytes.into()).await,
+                        Err(error) => Err(error),
+                    };
+                    if sent.is_err() {
+                        break false;
+                    }
+                }
+                (end, _) => break matches!(end, End::Complete),
+            }
         };
         if complete {
             send.finish().await;
@@ -122,6 +171,13 @@ pub(crate) async fn ask(
         }
     });
     Ok(waiting)
+}
+
+/// A frame of about `length` bytes.
+fn framed<T: serde::Serialize>(value: &T, length: usize) -> Result<Vec<u8>, FrameError> {
+    let mut bytes = Vec::with_capacity(length);
+    frame::append(&mut bytes, value)?;
+    Ok(bytes)
 }
 
 /// About as many bytes as the request takes: a long prompt is written without growing.
@@ -141,28 +197,42 @@ async fn stay_alive(send: &mut Sender, every: Duration) {
     }
 }
 
-/// Hands answers on until the stream ends; false when it was cut or nobody listens.
+/// How a stream of answers ended.
+enum End {
+    Complete,
+    /// Or nobody listens.
+    Cut,
+    /// Before it began: all of the request is wanted.
+    Unknown,
+}
+
+/// Hands answers on until the stream ends.
 async fn forward(
     reader: &mut FrameReader<&mut Receiver>,
     answers: &mpsc::Sender<ServeAnswer>,
     heard: impl FnOnce(),
-) -> bool {
+) -> End {
     let mut heard = Some(heard);
     loop {
         match reader.frame_or_end(FRAME_MAX).await {
+            Ok(Some(ServeAnswer::Unknown)) if heard.is_some() => return End::Unknown,
+            Ok(Some(ServeAnswer::Unknown)) => return End::Cut,
             Ok(Some(answer)) => {
                 if let Some(heard) = heard.take() {
                     heard();
                 }
                 if answers.send(answer).await.is_err() {
-                    return false;
+                    return End::Cut;
                 }
             }
-            Ok(None) => return true,
+            Ok(None) => return End::Complete,
             Err(e) => {
                 tracing::debug!("a stream of answers broke: {e}");
-                return false;
+                return End::Cut;
             }
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,7 +12,7 @@ use crate::fetch;
 use crate::host::Host;
 use crate::paths::{PathStats, Paths};
 use crate::quic;
-use crate::serve;
+use crate::serve::{self, kept::Kept, sent::Sent};
 use crate::sockets::Sockets;
 use crate::tcp;
 use crate::throttle::Throttle;
@@ -58,6 +58,8 @@ pub(crate) struct Inner {
     pub(crate) connections: Connections,
     pub(crate) client_transport: Arc<TransportConfig>,
     hello: Mutex<Arc<Hello>>,
+    pub(crate) sent: Sent,
+    pub(crate) kept: Kept,
 }
 
 impl Inner {
@@ -128,6 +130,8 @@ impl Transfer {
             connections: Connections::default(),
             client_transport: Arc::new(quic::client_transport(&limits)),
             hello: Mutex::new(Arc::new(hello)),
+            sent: Sent::new(),
+            kept: Kept::new(limits.prompts_kept),
             limits,
         });
         tokio::spawn(accept::run(Arc::clone(&inner), endpoint, server));

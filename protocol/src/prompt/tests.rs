@@ -26,7 +26,7 @@ fn refusals_speak_to_people() {
             Refusal::TooLong { tokens: 9000, limit: 8192 },
             "prompt is too long: 9000 tokens > 8192 maximum",
         ),
-        (Refusal::Gone, "the serving node is leaving or has restarted"),
+        (Refusal::Gone, "the serving node was lost, is leaving or has restarted"),
         (Refusal::Failed("out of memory".into()), "the serving engine failed: out of memory"),
     ];
     for (refusal, text) in table {

@@ -6,9 +6,9 @@ use crate::trust::MemberCert;
 use serde::{Deserialize, Serialize};
 
 /// Newest version of the member protocols that this build speaks.
-pub const VERSION: u16 = 4;
+pub const VERSION: u16 = 5;
 /// Oldest version that it still speaks: no release had an earlier one.
-pub const VERSION_MIN: u16 = 4;
+pub const VERSION_MIN: u16 = 5;
 
 /// What a member says first.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]

@@ -9,7 +9,7 @@ use protocol::trust::TokenFields;
 use protocol::wire::gossip::{Direct, Published};
 use protocol::wire::handshake::Hello;
 use protocol::wire::join::{JoinAnswer, JoinRequest};
-use protocol::wire::serve::{ServeAnswer, ServeRequest};
+use protocol::wire::serve::{ServeAnswer, ServeAsk};
 use protocol::wire::{FRAME_MAX, decode, encode};
 use std::process::Command;
 
@@ -140,7 +140,7 @@ fn frames_of_other_protocols_are_refused() {
     assert!(decode::<JoinRequest>(&bytes("handshake-hello")).is_err());
     assert!(decode::<Hello>(&bytes("join-request")).is_err());
     assert!(decode::<JoinAnswer>(&bytes("serve-request")).is_err());
-    assert!(decode::<ServeRequest>(&bytes("blocks-request")).is_err());
+    assert!(decode::<ServeAsk>(&bytes("blocks-request")).is_err());
     assert!(decode::<ServeAnswer>(&bytes("gossip-direct-0-hello")).is_err());
     assert!(decode::<Published>(&bytes("gossip-direct-2-batches")).is_err());
     assert!(decode::<TokenFields>(&bytes("trust-member-cert")).is_err());
@@ -192,7 +192,8 @@ proptest! {
         request.prompt.id = protocol::id::RequestId(id);
         request.prompt.model = model;
         request.placed.outcome = outcome;
-        let bytes = encode(&request).unwrap();
-        prop_assert_eq!(decode::<ServeRequest>(&bytes), Ok(request));
+        let ask = ServeAsk { beginning: crate::serve::short().beginning, keep_as: None, request };
+        let bytes = encode(&ask).unwrap();
+        prop_assert_eq!(decode::<ServeAsk>(&bytes), Ok(ask));
     }
 }

@@ -4,7 +4,7 @@ use crate::cases::{Case, numbered, value};
 use crate::values::{ann, bob, claim, load, prefix, target};
 use protocol::block::BlockClass;
 use protocol::constraint::{CallShape, Callable, Calls, Constraint, Form, Lead, Schema, TextForm};
-use protocol::hash::{ClientSalt, Token};
+use protocol::hash::{ClientSalt, GRANULE, Token};
 use protocol::id::{RequestId, SessionId, TenantId};
 use protocol::plan::{Estimate, Placed, Plan, Source};
 use protocol::prompt::{
@@ -12,7 +12,7 @@ use protocol::prompt::{
     Started, StreamItem,
 };
 use protocol::time::Span;
-use protocol::wire::serve::{ServeAnswer, ServeRequest};
+use protocol::wire::serve::{Beginning, Line, ServeAnswer, ServeAsk, ServeRequest};
 
 fn tokens(from: u32, n: u32) -> Vec<Token> {
     (from..from + n).map(Token).collect()
@@ -118,6 +118,18 @@ pub(crate) fn request() -> ServeRequest {
     ServeRequest { prompt: full_prompt(), placed: placed(), bounced: true }
 }
 
+/// Without the first granule of its prompt.
+pub(crate) fn short() -> ServeAsk {
+    let mut request = request();
+    let last = request.prompt.prefix.first().copied().unwrap();
+    request.prompt.prefix =
+        request.prompt.prefix.iter().skip(1).copied().collect::<Vec<_>>().into();
+    request.prompt.tokens =
+        request.prompt.tokens.iter().skip(GRANULE).copied().collect::<Vec<_>>().into();
+    let beginning = Beginning { line: Line(300), granules: 1, last };
+    ServeAsk { beginning: Some(beginning), keep_as: None, request }
+}
+
 pub(crate) fn cases() -> Vec<Case> {
     let plan = Plan { sources: Vec::new(), ..placed().plan };
     let plain = Placed { plan, outcome: String::new() };
@@ -129,6 +141,11 @@ pub(crate) fn cases() -> Vec<Case> {
             "serve-request-plain",
             ServeRequest { prompt: plain_prompt(), placed: plain, bounced: false },
         ),
+        value(
+            "serve-ask",
+            ServeAsk { beginning: None, keep_as: Some(Line(7)), request: request() },
+        ),
+        value("serve-ask-short", short()),
     ];
     cases.extend(numbered(
         "serve-answer",
@@ -136,6 +153,7 @@ pub(crate) fn cases() -> Vec<Case> {
             ("bounced", ServeAnswer::Bounced(load())),
             ("refused", ServeAnswer::Refused(refused.clone())),
             ("item", ServeAnswer::Item(item.clone())),
+            ("unknown", ServeAnswer::Unknown),
         ],
     ));
     let started =

@@ -5,7 +5,7 @@ use protocol::wire::FRAME_MAX;
 use protocol::wire::blocks::{BlockHead, BlocksRequest};
 use protocol::wire::handshake::Hello;
 use protocol::wire::join::{JoinAnswer, JoinRequest, REQUEST_MAX};
-use protocol::wire::serve::{ServeAnswer, ServeRequest};
+use protocol::wire::serve::{ServeAnswer, ServeAsk};
 use std::collections::VecDeque;
 
 /// A stream that hands out its bytes in given pieces.
@@ -96,7 +96,7 @@ fn decoders_bear_any_bytes() {
             let _ = run(Pieces::cut(input, &[7]).frame::<JoinRequest>(REQUEST_MAX));
             let _ = run(Pieces::cut(input, &[]).frame::<JoinAnswer>(FRAME_MAX));
             let _ = run(Pieces::cut(input, &[]).frame::<Hello>(FRAME_MAX));
-            let _ = run(Pieces::cut(input, &[]).frame::<ServeRequest>(FRAME_MAX));
+            let _ = run(Pieces::cut(input, &[]).frame::<ServeAsk>(FRAME_MAX));
             let _ = run(Pieces::cut(input, &[]).frame::<ServeAnswer>(FRAME_MAX));
             let _ = run(Pieces::cut(input, &[]).frame::<BlocksRequest>(FRAME_MAX));
             let _ = run(Pieces::cut(input, &[]).frame::<BlockHead>(1024));

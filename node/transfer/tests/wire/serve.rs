@@ -1,10 +1,11 @@
 //! Placed requests and their streams.
 
-use crate::world::{Cluster, PATIENCE, request, until};
-use protocol::hash::Token;
+use crate::world::{Cluster, Node, PATIENCE, request, until};
+use protocol::hash::{PrefixHash, Token};
 use protocol::prompt::StreamItem;
-use protocol::wire::serve::ServeAnswer;
+use protocol::wire::serve::{ServeAnswer, ServeRequest};
 use tokio::time::timeout;
+use transfer::TransferConfig;
 
 #[tokio::test]
 async fn a_stream_comes_back_in_order_and_whole() {
@@ -66,6 +67,54 @@ async fn a_peer_known_to_be_dead_is_cut_at_once() {
     assert_eq!(timeout(PATIENCE, answers.recv()).await.unwrap(), None);
 }
 
+/// A request whose prompt is long enough to be kept at the server.
+fn long(tokens: u32) -> ServeRequest {
+    let mut request = request("m", tokens);
+    request.prompt.prefix =
+        (1..=u128::from(tokens) / 16).map(PrefixHash).collect::<Vec<_>>().into();
+    request
+}
+
+/// What the server made of the request, as the tokens that it sends back.
+async fn echoed(a: &Node, b: &Node, request: ServeRequest) -> usize {
+    let mut answers = a.transfer.serve(b.id, &[b.addr], request).await.unwrap();
+    let mut count = 0;
+    while let Some(answer) = timeout(PATIENCE, answers.recv()).await.unwrap() {
+        let expected = vec![Token(u32::try_from(count).unwrap())];
+        assert_eq!(answer, ServeAnswer::Item(StreamItem::Tokens(expected)));
+        count += 1;
+    }
+    count
+}
+
+#[tokio::test]
+async fn prompts_that_go_on_arrive_whole_over_both_transports() {
+    for udp in [true, false] {
+        let cluster = Cluster::new(1);
+        let config = |seed| TransferConfig { udp, ..cluster.config(seed) };
+        let (a, b) = (cluster.node_with(config(2)), cluster.node_with(config(3)));
+        for tokens in [2000, 2100, 2100, 1500, 3000, 100] {
+            assert_eq!(echoed(&a, &b, long(tokens)).await, tokens as usize);
+        }
+        assert_eq!(a.transfer.paths()[0].failures, 0);
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_keeps_nothing_is_sent_all() {
+    for udp in [true, false] {
+        let cluster = Cluster::new(1);
+        let mut config = TransferConfig { udp, ..cluster.config(3) };
+        config.limits.prompts_kept = 0;
+        let a = cluster.node_with(TransferConfig { udp, ..cluster.config(2) });
+        let b = cluster.node_with(config);
+        for tokens in [2000, 2100, 2200] {
+            assert_eq!(echoed(&a, &b, long(tokens)).await, tokens as usize);
+        }
+        assert_eq!(a.transfer.paths()[0].failures, 0);
+    }
+}
+
 /// A restarted node has lost the keys of its old connections, but answers their packets with a
 /// reset, so that its peers need not wait for the idle timeout.
 #[tokio::test]
@@ -90,7 +139,7 @@ async fn a_restarted_node_is_reached_without_waiting() {
     // Its tasks are gone, so nobody is told of the closing here.
     drop(b);
     until(|| std::net::UdpSocket::bind(addr).is_ok()).await;
-    let again = cluster.node_with(transfer::TransferConfig { listen: addr, ..config(3) });
+    let again = cluster.node_with(TransferConfig { listen: addr, ..config(3) });
     let mut lost = a.transfer.serve(id, &[addr], request("m", 1)).await.unwrap();
     assert_eq!(timeout(PATIENCE, lost.recv()).await.unwrap(), None, "the old connection");
     let mut answers = a.transfer.serve(id, &[addr], request("m", 1)).await.unwrap();
