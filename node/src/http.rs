@@ -9,7 +9,7 @@ use crate::fault::Fault;
 use crate::keys::KeyFile;
 use crate::node::Node;
 use axum::extract::{ConnectInfo, Request, State};
-use axum::http::StatusCode;
+use axum::http::{StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -121,6 +121,7 @@ impl Listeners {
 
 fn spawn(node: &Arc<Node>, listener: TcpListener, router: Router, tls: Option<TlsAcceptor>) {
     let idle = Duration::from_secs(node.config.http.idle_s);
+    let router = router.layer(axum::middleware::from_fn(one_host));
     node.tasks.spawn(serving::serve(listener, router, idle, tls, node.stop.clone()));
 }
 
@@ -142,6 +143,16 @@ pub(crate) async fn echo() -> Result<(), Fault> {
     Ok(())
 }
 
+/// Two names of one host are an error (RFC 9112, 3.2): a proxy before the node may have gone by the
+/// other one.
+async fn one_host(request: Request, next: Next) -> Response {
+    if request.headers().get_all(header::HOST).iter().nth(1).is_none() {
+        return next.run(request).await;
+    }
+    let message = "the request has more than one Host header";
+    error(&request, StatusCode::BAD_REQUEST, "invalid_request_error", message)
+}
+
 /// A listener on loopback answers callers that name this machine. A page in a browser that
 /// reached it under another name, or that came from another site, is refused.
 async fn only_local(
@@ -155,11 +166,14 @@ async fn only_local(
     refused(&request)
 }
 
-/// As the frontend's errors, in the dialect of the caller.
 fn refused(request: &Request) -> Response {
     let message = "this listener is for programs on this machine: the Host or Origin header names \
                    another one (--insecure-http serves others)";
-    let kind = "permission_error";
+    error(request, StatusCode::FORBIDDEN, "permission_error", message)
+}
+
+/// As the frontend's errors, in the dialect of the caller.
+fn error(request: &Request, status: StatusCode, kind: &str, message: &str) -> Response {
     let id = RequestId(crate::startup::entropy::<16>().map_or(0, u128::from_le_bytes)).to_string();
     let path = request.uri().path();
     let messages =
@@ -175,7 +189,7 @@ fn refused(request: &Request) -> Response {
         }),
     };
     let names = [("request-id", id.clone()), ("x-request-id", id)];
-    (StatusCode::FORBIDDEN, names, Json(body)).into_response()
+    (status, names, Json(body)).into_response()
 }
 
 async fn metrics(State(node): State<Arc<Node>>) -> impl IntoResponse {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::mpsc;
-use tokio::sync::mpsc::error::SendTimeoutError;
+use tokio::time::{Instant, sleep};
 
 /// Items between engine and SSE writer; a slower reader pauses its sequence.
 pub(crate) const STREAM_ITEMS: usize = 64;
@@ -21,6 +21,10 @@ pub(crate) const STREAM_ITEMS: usize = 64;
 /// its socket's too, and its request holds a seat and slots that others wait for. A client that is
 /// only slow, or stopped for a moment, takes something sooner.
 pub(crate) const TAKEN_WITHIN: Duration = Duration::from_secs(60);
+/// The same while others wait for the seat.
+const TAKEN_WITHIN_WHILE_WANTED: Duration = Duration::from_secs(10);
+/// Between two looks at whether others wait.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Places tried for one request.
 const TRIES: usize = 3;
 
@@ -79,9 +83,11 @@ async fn find_place(node: &Arc<Node>, mut prompt: Prompt, want: Want) -> Result<
         match setback {
             Setback::Bounced => bounced = Some(target),
             Setback::Lost => {
+                let (request, peer) = (prompt.id, target.short());
+                tracing::info!(%request, %peer, "a node went away before its first token");
                 node.lost(target);
                 avoid.push(target);
-                last = Some(Refusal::Failed(format!("node {} went away", target.short())));
+                last = Some(Refusal::Gone);
             }
             Setback::Refused(refusal @ (Refusal::Gone | Refusal::Failed(_))) => {
                 avoid.push(target);
@@ -146,7 +152,8 @@ async fn run_there(
             tracing::debug!(peer = %target.short(), ?load, "bounced");
             Err(Setback::Bounced)
         }
-        None => Err(Setback::Lost),
+        // The transport answers that by itself.
+        Some(ServeAnswer::Unknown) | None => Err(Setback::Lost),
     }
 }
 
@@ -165,10 +172,41 @@ pub(crate) async fn pass_on(
     item: StreamItem,
     within: Duration,
 ) -> Result<(), Untaken> {
-    sink.send_timeout(item, within).await.map_err(|error| match error {
-        SendTimeoutError::Timeout(_) => Untaken::Stuck,
-        SendTimeoutError::Closed(_) => Untaken::Gone,
-    })
+    give(sink, item, sleep(within)).await
+}
+
+/// Gives an item to the reader, who has until the end of `patience` to make room for it.
+async fn give(
+    sink: &mpsc::Sender<StreamItem>,
+    item: StreamItem,
+    patience: impl Future<Output = ()>,
+) -> Result<(), Untaken> {
+    tokio::select! {
+        biased;
+        room = sink.reserve() => {
+            room.map_err(|_| Untaken::Gone)?.send(item);
+            Ok(())
+        }
+        () = patience => Err(Untaken::Stuck),
+    }
+}
+
+/// Ends when a reader that has taken nothing since now is given up.
+async fn patience(others_wait: impl Fn() -> bool) {
+    let began = Instant::now();
+    sleep(TAKEN_WITHIN_WHILE_WANTED).await;
+    while began.elapsed() < TAKEN_WITHIN && !others_wait() {
+        sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Whether requests wait for a seat at a node; of another one its last heartbeat says so.
+fn is_wanted(node: &Node, target: &NodeId) -> bool {
+    if *target == node.id {
+        return node.queue.waiting().requests > 0;
+    }
+    let known = node.placement.loads.node(target);
+    known.is_some_and(|known| known.view.engines.iter().any(|engine| engine.load.waiting > 0))
 }
 
 /// Passes the items on, and makes sure that the stream ends with exactly one last item, unless
@@ -186,7 +224,7 @@ fn relay(
         while let Some(item) = next {
             let last = note(&node, &item);
             let counted = matches!(item, StreamItem::Failed(_));
-            match pass_on(&sink, item, TAKEN_WITHIN).await {
+            match give(&sink, item, patience(|| is_wanted(&node, &target))).await {
                 Ok(()) if !last => {}
                 // All is said, or the caller went away; dropping `rest` cancels.
                 Ok(()) | Err(Untaken::Gone) => return,
@@ -204,12 +242,16 @@ fn relay(
                 item = rest.next() => item,
             };
         }
-        if target != node.id {
+        let refusal = if target == node.id {
+            Refusal::Failed("the answer broke off before its end".into())
+        } else {
+            let peer = target.short();
+            tracing::info!(%request, %peer, "a node went away in the middle of an answer");
             node.lost(target);
-        }
+            Refusal::Gone
+        };
         Tally::count(&node.tally.broken);
-        let lost = format!("node {} went away in the middle of the answer", target.short());
-        let _ = pass_on(&sink, StreamItem::Failed(Refusal::Failed(lost)), TAKEN_WITHIN).await;
+        let _ = pass_on(&sink, StreamItem::Failed(refusal), TAKEN_WITHIN).await;
     });
     receiver
 }
@@ -234,7 +276,7 @@ impl Rest {
             Self::There(answers) => match answers.recv().await? {
                 ServeAnswer::Item(item) => Some(item),
                 ServeAnswer::Refused(refusal) => Some(StreamItem::Failed(refusal)),
-                ServeAnswer::Bounced(_) => None,
+                ServeAnswer::Bounced(_) | ServeAnswer::Unknown => None,
             },
         }
     }

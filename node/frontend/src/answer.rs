@@ -88,7 +88,7 @@ impl Answer {
         arrived: Instant,
     ) -> Self {
         let Untold { extra, hints, miss, spoken } = untold;
-        let prompt_tokens = if extra.token_ids {
+        let prompt_tokens = if extra.prompt_token_ids {
             prompt.tokens.iter().map(|token| token.0).collect()
         } else {
             Vec::new()
@@ -185,7 +185,7 @@ impl Answer {
                     self.spoken.ended(&ending);
                 }
                 self.told.sources = ending.usage.sources;
-                if self.extra.token_ids {
+                if self.extra.completion_token_ids {
                     self.told.completion_tokens = ending.tokens.iter().map(|t| t.0).collect();
                 }
                 self.queue.push_back(Next::Ended(ending, self.told.envelope(self.extra)));

@@ -48,6 +48,8 @@ pub(crate) enum Kind {
     Busy,
     /// No usable node now.
     NoTarget,
+    /// The node that served it went away: nobody's mistake.
+    Lost,
     /// Ours to repair.
     Failed,
 }
@@ -65,6 +67,9 @@ pub(crate) struct ApiError {
 
 /// Stands for the field that the prompt is made of, which differs between the dialects.
 const PROMPT: &str = "messages";
+
+/// What a client is told whose node was killed, restarted or left.
+const LOST: &str = "the node that served this went away (lost, restarted or leaving); try again";
 
 impl ApiError {
     pub(crate) fn new(kind: Kind, message: impl Into<String>) -> Self {
@@ -128,7 +133,9 @@ impl ApiError {
             (Kind::Unauthorised, _) => StatusCode::UNAUTHORIZED,
             (Kind::RateLimited, _) => StatusCode::TOO_MANY_REQUESTS,
             (Kind::Busy, Dialect::Anthropic) => overloaded,
-            (Kind::Busy, Dialect::OpenAi) | (Kind::NoTarget, _) => StatusCode::SERVICE_UNAVAILABLE,
+            (Kind::Busy, Dialect::OpenAi) | (Kind::NoTarget | Kind::Lost, _) => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             (Kind::Failed, _) => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
@@ -162,7 +169,7 @@ impl ApiError {
             Kind::RateLimited => ("rate_limit_error", Some("rate_limit_exceeded")),
             Kind::Busy => ("overloaded_error", Some("overloaded")),
             Kind::NoTarget => ("server_error", Some("no_target")),
-            Kind::Failed => ("server_error", Some("server_error")),
+            Kind::Lost | Kind::Failed => ("server_error", Some("server_error")),
         };
         let param = self.param.as_deref();
         let message = self.words(Dialect::OpenAi);
@@ -179,7 +186,7 @@ impl ApiError {
             Kind::Late => "timeout_error",
             Kind::Unauthorised => "authentication_error",
             Kind::RateLimited => "rate_limit_error",
-            Kind::Busy | Kind::NoTarget => "overloaded_error",
+            Kind::Busy | Kind::NoTarget | Kind::Lost => "overloaded_error",
             // Within a stream this is the type that clients take as "try again".
             Kind::Failed if streaming => "overloaded_error",
             Kind::Failed => "api_error",
@@ -225,14 +232,17 @@ impl ApiError {
 
 impl From<Refusal> for ApiError {
     fn from(refusal: Refusal) -> Self {
-        let message = refusal.to_string();
+        let message = match &refusal {
+            Refusal::Gone => LOST.to_owned(),
+            other => other.to_string(),
+        };
         let (kind, retry_after) = match refusal {
             Refusal::Busy { retry_after } => {
                 let seconds = (retry_after.as_ms() / 1000.0).ceil().max(1.0);
                 (Kind::Busy, Some(seconds as u64))
             }
             Refusal::NoTarget { .. } => (Kind::NoTarget, Some(1)),
-            Refusal::Gone => (Kind::NoTarget, Some(1)),
+            Refusal::Gone => (Kind::Lost, Some(1)),
             Refusal::TooLong { tokens, limit } => (Kind::TooLong { tokens, limit }, None),
             Refusal::Failed(_) => (Kind::Failed, None),
         };

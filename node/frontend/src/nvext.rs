@@ -68,7 +68,8 @@ pub(crate) struct Retention {
 pub(crate) struct Extra {
     pub(crate) timing: bool,
     pub(crate) route: bool,
-    pub(crate) token_ids: bool,
+    pub(crate) prompt_token_ids: bool,
+    pub(crate) completion_token_ids: bool,
     /// What became of every hint; of those in `nvext` that were not simply accepted it is told anyway.
     pub(crate) hints: bool,
 }
@@ -170,7 +171,10 @@ impl Extra {
                 "timing" => extra.timing = true,
                 "route" => extra.route = true,
                 "hints" => extra.hints = true,
-                _ => extra.token_ids = true,
+                "prompt_token_ids" => extra.prompt_token_ids = true,
+                "completion_token_ids" => extra.completion_token_ids = true,
+                // Both, in one word.
+                _ => (extra.prompt_token_ids, extra.completion_token_ids) = (true, true),
             }
         }
         Ok(extra)
@@ -222,8 +226,10 @@ impl Told {
         if extra.hints || !hints.is_empty() {
             map.insert("hints".into(), hints.into());
         }
-        if extra.token_ids {
-            map.insert("prompt_tokens".into(), json!(self.prompt_tokens));
+        if extra.prompt_token_ids {
+            map.insert("prompt_token_ids".into(), json!(self.prompt_tokens));
+        }
+        if extra.completion_token_ids {
             map.insert("completion_token_ids".into(), json!(self.completion_tokens));
         }
         (!map.is_empty()).then_some(Value::Object(map))

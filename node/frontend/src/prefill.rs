@@ -10,26 +10,33 @@ use crate::markup::Opening;
 use model::Message;
 use serde_json::Value;
 
-/// The text that a history ends with, where that can be gone on with: an answer without calls.
-fn begun(messages: &[Message]) -> Option<&str> {
+/// The text that a history ends with, where that is an answer without calls. One without text
+/// either is a turn that ended.
+fn last_text(messages: &[Message]) -> Option<&str> {
     let last = messages.last().filter(|last| last["role"] == "assistant")?;
     let calls = last.get("tool_calls").is_some();
-    last["content"].as_str().filter(|text| !calls && !text.trim().is_empty())
+    last["content"].as_str().filter(|text| !calls && !text.is_empty())
+}
+
+/// The same where it is more than white space: its place is found again in what templates write,
+/// many of which leave white space at the ends out.
+fn begun(messages: &[Message]) -> Option<&str> {
+    last_text(messages).filter(|text| !text.trim().is_empty())
 }
 
 /// The path of the text that an answer goes on from, where one does; `last` is the number of the
 /// request's last message.
 pub(crate) fn at(messages: &[Message], last: usize) -> Option<String> {
-    begun(messages).map(|_| format!("messages[{last}].content"))
+    last_text(messages).map(|_| format!("messages[{last}].content"))
 }
 
 /// Makes sure that an answer that the client has begun can be served. (Its tokens can be counted in
 /// any case: harnesses count histories that end anywhere.)
 ///
 /// # Errors
-/// The text ends with white space, or a form is demanded of the whole answer.
+/// The text ends with white space or is nothing else, or a form is demanded of the whole answer.
 pub(crate) fn checked(ask: &Ask) -> Result<(), ApiError> {
-    let (Some(at), Some(text)) = (&ask.continues, begun(&ask.messages)) else { return Ok(()) };
+    let (Some(at), Some(text)) = (&ask.continues, last_text(&ask.messages)) else { return Ok(()) };
     if text.ends_with(char::is_whitespace) {
         let why = "the answer that is gone on with must not end with white space";
         return Err(ApiError::field(at, why));
@@ -59,15 +66,16 @@ pub(crate) fn opening(served: &ServedModel, text: &str) -> Opening {
 /// again among what the template writes. Of Unicode's private use.
 const HERE: &str = "\u{f8d1}here\u{f8d1}";
 
-/// The history with a mark behind the text that was begun.
-pub(crate) fn marked(messages: &[Message]) -> Vec<Message> {
+/// The history with a mark behind the text that was begun; `None` where that is white space only,
+/// which is counted as a turn that ended.
+pub(crate) fn marked(messages: &[Message]) -> Option<Vec<Message>> {
+    let content = format!("{}{HERE}", begun(messages)?);
     let mut messages = messages.to_vec();
-    if let (Some(text), Some(last)) = (begun(&messages).map(str::to_owned), messages.last_mut()) {
-        let mut value: Value = (**last).clone();
-        value["content"] = format!("{text}{HERE}").into();
-        *last = value.into();
-    }
-    messages
+    let last = messages.last_mut()?;
+    let mut value: Value = (**last).clone();
+    value["content"] = content.into();
+    *last = value.into();
+    Some(messages)
 }
 
 /// A rendered history that was [`marked`], without the head of an answer, up to its mark.

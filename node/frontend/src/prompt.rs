@@ -200,8 +200,11 @@ fn render(ask: &Ask, served: &ServedModel) -> Result<Rendered, ApiError> {
     if ask.messages.is_empty() {
         return Err(ApiError::field("messages", "at least one message is required"));
     }
-    if ask.continues.is_some() && !ask.history_only {
-        let text = render_messages(ask, served, &prefill::marked(&ask.messages), false)?;
+    if ask.continues.is_some()
+        && !ask.history_only
+        && let Some(marked) = prefill::marked(&ask.messages)
+    {
+        let text = render_messages(ask, served, &marked, false)?;
         let text = prefill::cut(text, &ask.messages)?;
         return Ok(Rendered { opening: prefill::opening(served, &text), text });
     }

@@ -1,8 +1,11 @@
-use super::refused;
+use super::{one_host, refused};
+use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::Request;
 use axum::http::{HeaderValue, StatusCode};
+use axum::routing::get;
 use serde_json::Value;
+use tower::ServiceExt;
 
 #[tokio::test]
 async fn strangers_are_refused_in_their_dialect() {
@@ -32,6 +35,35 @@ async fn strangers_are_refused_in_their_dialect() {
             assert_eq!(body["request_id"], id.as_str());
         } else {
             assert!(error["param"].is_null() && error["code"].is_null(), "{body}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_request_names_one_host_at_most() {
+    let ask = async |path: &str, hosts: &[&'static str]| {
+        let router = Router::new().route("/live", get(async || "live"));
+        let router: Router = router.layer(axum::middleware::from_fn(one_host));
+        let mut request = Request::new(Body::empty());
+        *request.uri_mut() = path.parse().unwrap();
+        for &host in hosts {
+            request.headers_mut().append("host", HeaderValue::from_static(host));
+        }
+        let response = router.oneshot(request).await.unwrap();
+        let status = response.status();
+        let body = to_bytes(response.into_body(), 1 << 16).await.unwrap();
+        (status, String::from_utf8(body.to_vec()).unwrap())
+    };
+    assert_eq!(ask("/live", &[]).await.0, StatusCode::OK);
+    assert_eq!(ask("/live", &["localhost"]).await.0, StatusCode::OK);
+    // Also where there is nothing, and when both say the same.
+    for path in ["/live", "/v1/messages", "/v1/nothing"] {
+        for second in ["localhost", "evil.example"] {
+            let (status, body) = ask(path, &["localhost", second]).await;
+            assert_eq!(status, StatusCode::BAD_REQUEST, "{path}");
+            let body: Value = serde_json::from_str(&body).unwrap();
+            assert_eq!(body["error"]["type"], "invalid_request_error");
+            assert_eq!(body["type"] == "error", path == "/v1/messages", "{body}");
         }
     }
 }

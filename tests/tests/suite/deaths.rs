@@ -101,6 +101,39 @@ async fn in_the_middle_of_a_stream_the_client_is_told() {
 }
 
 #[tokio::test]
+async fn a_whole_answer_of_a_lost_node_is_worth_another_try() {
+    let mut cluster = Cluster::start(slow(), vec![entry_only(), NodeOptions::default()]).await;
+    let ask = |dialect: Dialect, text: &str| {
+        let body = body(&cluster, text, 3000, false);
+        let request = cluster.http.post(cluster.url(0, path(dialect))).json(&body);
+        (dialect, tokio::spawn(request.send()))
+    };
+    let mut asked = vec![ask(Dialect::Chat, &words(4, 20)), ask(Dialect::Messages, &words(5, 20))];
+    eventually("both answers have begun", async || {
+        let served = cluster.metrics(0).await["dynamo_node_requests_served_total"];
+        (served == 2.0).then_some(())
+    })
+    .await;
+    // These are still at their prompts, or have just begun.
+    asked.push(ask(Dialect::Chat, &words(6, 250)));
+    asked.push(ask(Dialect::Messages, &words(7, 250)));
+    eventually("all are served", async || (cluster.leases(1).await == 4.0).then_some(())).await;
+    cluster.fleet.node_mut(1).kill9().await.unwrap();
+    for (dialect, request) in asked {
+        let response = request.await.unwrap().unwrap();
+        assert_eq!(response.status(), 503);
+        assert_eq!(response.headers()["retry-after"], "1");
+        let error: Value = response.json().await.unwrap();
+        let kind = match dialect {
+            Dialect::Chat => "server_error",
+            Dialect::Messages => "overloaded_error",
+        };
+        assert_eq!(error["error"]["type"], kind, "{error}");
+        assert!(error["error"]["message"].as_str().unwrap().contains("went away"), "{error}");
+    }
+}
+
+#[tokio::test]
 async fn a_death_is_noticed_within_five_seconds_on_busy_cores() {
     let mut cluster = Cluster::plain(&tiny(), 3).await;
     let _spinners = Spinners::start(2);

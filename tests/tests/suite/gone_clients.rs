@@ -1,4 +1,5 @@
-//! A client that goes away: the engine stops and the slots come back, also over two hops.
+//! A client that goes away: the engine stops and the slots come back, also over two hops. One that
+//! stays and reads nothing gives way to others.
 
 use crate::kit::{Cluster, entry_only, eventually};
 use crate::models::slow;
@@ -6,10 +7,15 @@ use crate::prompts::words;
 use crate::stream::{Stream, body, path};
 use load::client::Dialect;
 use load::fleet::NodeOptions;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpSocket;
 
 /// What the issue of a broken connection may cost the engine at most.
 const ABORTED_WITHIN: Duration = Duration::from_secs(1);
+/// With nobody else there a client that reads nothing has a minute.
+const SOONER: Duration = Duration::from_secs(50);
 /// A busy machine may delay this test itself: the best of so many tries counts.
 const TRIES: usize = 3;
 
@@ -67,4 +73,34 @@ async fn the_engine_stops_within_a_second() {
     })
     .await;
     assert_eq!(cluster.answer(&cluster.call(0, "Hello")).await.completion_tokens, 32);
+}
+
+#[tokio::test]
+async fn a_client_that_reads_nothing_gives_way_to_those_who_wait() {
+    let one_seat = NodeOptions {
+        config: "[engine.mock]\nmax_batch = 1\nanswer_tokens = 0\nspeedup = 1000.0\n".into(),
+        args: vec!["--engine".into(), "mock".into()],
+        ..NodeOptions::default()
+    };
+    let cluster = Cluster::mixed(vec![one_seat]).await;
+    let address = cluster.fleet.node(0).http().trim_start_matches("http://");
+    let address: SocketAddr = address.parse().unwrap();
+    let socket = TcpSocket::new_v4().unwrap();
+    // The less fits on the way, the sooner it is full.
+    socket.set_recv_buffer_size(4096).unwrap();
+    let mut silent = socket.connect(address).await.unwrap();
+    let ask = body(&cluster, "hello", 200_000, true).to_string();
+    let head = format!(
+        "POST {} HTTP/1.1\r\nhost: {address}\r\ncontent-length: {}\r\n\r\n",
+        path(Dialect::Chat),
+        ask.len()
+    );
+    silent.write_all((head + &ask).as_bytes()).await.unwrap();
+    eventually("it has the seat", async || (cluster.leases(0).await > 0.0).then_some(())).await;
+    let began = Instant::now();
+    cluster.answer(&cluster.call(0, "Hello")).await;
+    let waited = began.elapsed();
+    assert!(waited < SOONER, "the seat was free after {waited:?}");
+    assert_eq!(cluster.metrics(0).await["dynamo_node_requests_broken_total"], 1.0);
+    drop(silent);
 }

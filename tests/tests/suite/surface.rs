@@ -127,6 +127,9 @@ async fn admin_verbs_answer_this_machine_or_the_key() {
     assert_eq!(ask(&[("x-forwarded-for", "10.0.0.7")]).await, 403);
     assert_eq!(ask(&[("via", "1.1 proxy"), ("authorization", &bearer)]).await, 200);
     assert_eq!(ask(&[("host", "evil.example"), ("authorization", &bearer)]).await, 200);
+    // Nobody is named by two names, whoever asks.
+    let twice = [("host", "localhost"), ("host", "localhost"), ("authorization", bearer.as_str())];
+    assert_eq!(ask(&twice).await, 400);
     // A verb that changes something is behind the same door.
     let leave = http().post(cluster.url(0, "/admin/v1/leave")).header("host", "evil.example");
     assert_eq!(leave.send().await.unwrap().status(), 403);

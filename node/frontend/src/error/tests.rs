@@ -22,6 +22,25 @@ fn each_refusal_has_its_status_in_each_dialect() {
 }
 
 #[test]
+fn a_lost_node_is_nobodys_mistake_and_worth_another_try() {
+    let lost = ApiError::from(Refusal::Gone);
+    assert!(lost.message.contains("went away") && lost.message.ends_with("try again"));
+    // A stream that has begun cannot change its status: it tells of the same as of a failure.
+    let failed = ApiError::from(Refusal::Failed("x".into()));
+    let form = |error: &ApiError, dialect, streaming| {
+        let mut body = error.body(dialect, "r", streaming);
+        body["error"]["message"] = Value::Null;
+        body
+    };
+    for dialect in [Dialect::OpenAi, Dialect::Anthropic] {
+        assert_eq!(form(&lost, dialect, true), form(&failed, dialect, true));
+    }
+    assert_eq!(lost.response_code(), failed.response_code());
+    let unary = form(&lost, Dialect::Anthropic, false);
+    assert_eq!(unary["error"]["type"], "overloaded_error");
+}
+
+#[test]
 fn a_long_prompt_is_refused_in_the_words_that_harnesses_know() {
     let error = ApiError::from(Refusal::TooLong { tokens: 210_000, limit: 199_999 });
     let anthropic = error.body(Dialect::Anthropic, "r", false);

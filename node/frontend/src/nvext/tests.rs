@@ -34,3 +34,19 @@ fn only_what_was_asked_is_told() {
     let told = Told::default().envelope(extra).unwrap();
     assert!(told.get("route").is_some() && told.get("timing").is_none());
 }
+
+#[test]
+fn token_ids_come_under_the_name_that_was_asked() {
+    let both = ["completion_token_ids", "prompt_token_ids"];
+    for (asked, told) in [
+        ("prompt_token_ids", &both[1..]),
+        ("completion_token_ids", &both[..1]),
+        ("token_ids", &both[..]),
+    ] {
+        let extra = read(json!({"extra_fields": [asked]})).unwrap().extra;
+        let envelope = Told::default().envelope(extra).unwrap();
+        let mut keys: Vec<_> = envelope.as_object().unwrap().keys().collect();
+        keys.sort_unstable();
+        assert_eq!(keys, told, "{asked}");
+    }
+}

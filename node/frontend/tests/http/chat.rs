@@ -54,7 +54,7 @@ async fn the_whole_body() {
             "computed_tokens": prompt - u64::from(CACHED), "outcome": "kv: lowest of 3",
         })
     );
-    assert_eq!(nvext["prompt_tokens"].as_array().unwrap().len() as u64, prompt);
+    assert_eq!(nvext["prompt_token_ids"].as_array().unwrap().len() as u64, prompt);
     // The stop token is counted and not told.
     assert_eq!(nvext["completion_token_ids"].as_array().unwrap().len() as u64, output - 1);
 }

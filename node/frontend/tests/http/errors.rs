@@ -217,6 +217,16 @@ async fn refusals_are_status_codes_also_for_streams() {
             assert_eq!(reply.json()["error"]["type"], kind);
         }
     }
+    // A node that goes away in the middle of a whole answer, too: nothing of it was sent.
+    for (path, kind) in [(CHAT, "server_error"), (MESSAGES, "overloaded_error")] {
+        let body = json!({"messages": user(), "max_tokens": 5});
+        let reply = post(Script::Fail("so".into(), Refusal::Gone), path, &body).await;
+        assert_eq!(reply.status, 503, "{}", reply.text);
+        assert_eq!(reply.headers["retry-after"], "1");
+        let error = &reply.json()["error"];
+        assert_eq!(error["type"], kind);
+        assert!(error["message"].as_str().unwrap().ends_with("try again"), "{error}");
+    }
     let broken = post(Script::Break, CHAT, &json!({"messages": user()})).await;
     assert_eq!(broken.status, 500);
     assert!(broken.text.contains("broke off"));

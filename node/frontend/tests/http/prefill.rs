@@ -73,7 +73,16 @@ async fn what_cannot_be_gone_on_with() {
         let message = error["error"]["message"].as_str().unwrap().to_owned();
         assert!(message.starts_with(field), "{message}");
     };
-    for with in [json!("The city is "), json!([{"type": "text", "text": "The city is\n"}])] {
+    let texts = |texts: &[&str]| {
+        texts.iter().map(|text| json!({"type": "text", "text": text})).collect::<Value>()
+    };
+    for with in [
+        json!("The city is "),
+        texts(&["The city is\n"]),
+        json!(" "),
+        texts(&["\n\t "]),
+        texts(&["", " ", "\n"]),
+    ] {
         field(&post(say("ok"), MESSAGES, &begun(&with)).await, "messages[1].content");
     }
     let mut body = begun(&json!("{"));
@@ -107,5 +116,7 @@ async fn other_last_messages_begin_a_new_answer() {
     let call = json!([{"type": "tool_use", "id": "a", "name": "w", "input": {}}]);
     assert_eq!(ends(MESSAGES, json!({"role": "assistant", "content": call})).await, 2);
     assert_eq!(ends(CHAT, json!({"role": "assistant", "content": "x "})).await, 2);
+    assert_eq!(ends(CHAT, json!({"role": "assistant", "content": " "})).await, 2);
+    assert_eq!(ends(MESSAGES, json!({"role": "assistant", "content": ""})).await, 2);
     assert_eq!(ends(MESSAGES, json!({"role": "assistant", "content": "x"})).await, 1);
 }
