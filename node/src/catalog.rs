@@ -1,6 +1,7 @@
 //! The models of the cluster as this node can take requests for them: its own, and those of other
 //! nodes of which it has the card and the tokenizer.
 
+mod forms;
 mod learn;
 mod shelf;
 #[cfg(test)]
@@ -9,8 +10,10 @@ mod tests;
 pub(crate) use learn::run;
 
 use bytes::Bytes;
+use forms::Forms;
 use frontend::{Format, ServedModel};
 use model::{Model, Processor};
+use protocol::block::StorageId;
 use protocol::card::{BlobDigest, ModelCard};
 use protocol::event::{EngineReport, MemberState, MemberView};
 use protocol::hash::RoutingNamespace;
@@ -137,6 +140,7 @@ pub(crate) struct Catalog {
     hearing_until: Instant,
     /// Cards may have come that nobody has looked for yet.
     news: Notify,
+    forms: Forms,
 }
 
 /// A card that engines of living members name, and who has it.
@@ -157,10 +161,10 @@ fn offering(view: &MemberView) -> &[EngineReport] {
     }
 }
 
-/// Whether two views of a member offer different models.
+/// Whether two views of a member offer different models, or their blocks in different forms.
 pub(crate) fn offers_differ(before: Option<&MemberView>, now: &MemberView) -> bool {
-    let said = |view: &MemberView| -> Vec<(BlobDigest, [u8; 32], u32)> {
-        offering(view).iter().map(|e| (e.card, e.routing, e.context)).collect()
+    let said = |view: &MemberView| -> Vec<(BlobDigest, [u8; 32], u32, StorageId)> {
+        offering(view).iter().map(|e| (e.card, e.routing, e.context, e.storage)).collect()
     };
     before.map(said).unwrap_or_default() != said(now)
 }
@@ -176,6 +180,7 @@ impl Catalog {
             shelf: Arc::new(Shelf::open(folder)),
             hearing_until: Instant::now() + if others { HEARING } else { Duration::ZERO },
             news: Notify::new(),
+            forms: Forms::default(),
         };
         catalog.relist(&BTreeMap::new());
         catalog
@@ -237,6 +242,7 @@ impl Catalog {
 
     /// Lists anew after `views` have changed, and looks for cards that are not known.
     pub(crate) fn relist(&self, views: &BTreeMap<NodeId, MemberView>) {
+        self.forms.look(views.values().flat_map(offering));
         let mut learnt = self.learnt();
         let now = Instant::now();
         // Engines per card; the longest context per namespace.

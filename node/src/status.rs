@@ -84,6 +84,7 @@ fn member(view: &MemberView, paths: &[PathStats]) -> Value {
                 "load": {
                     "running": load.running,
                     "waiting": load.waiting,
+                    "seats": load.seats,
                     "prefill_tokens": load.prefill_tokens,
                     "active_blocks": load.active_blocks,
                     "total_blocks": load.total_blocks,

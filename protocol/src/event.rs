@@ -359,6 +359,8 @@ pub struct EngineLoad {
     pub running: u32,
     /// Requests waiting.
     pub waiting: u32,
+    /// Requests that run at once at most; 0 when that is not known.
+    pub seats: u32,
     /// Blocks in use by running requests.
     pub active_blocks: u32,
     /// Blocks of the pool.

@@ -71,6 +71,11 @@ impl Schedule {
         admitted
     }
 
+    /// Sequences that run at once at most.
+    pub(crate) fn seats(&self) -> usize {
+        self.max_batch
+    }
+
     pub(crate) fn running(&self) -> &[Sequence] {
         &self.running
     }

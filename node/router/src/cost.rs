@@ -205,8 +205,8 @@ impl Pricing<'_> {
     }
 
     /// Milliseconds of waiting behind earlier work, and the share of the pool in use with this
-    /// request in it. Work: uncached tokens reported and placed since; and where the pool is full,
-    /// the time until answers end and free blocks.
+    /// request in it. Work: uncached tokens reported and placed since; and where the pool or all seats
+    /// are taken, the time until answers end and free them.
     fn queue(&self, in_engine: u32) -> (f64, f64) {
         let load = self.report.load;
         let pending = self.holding().pending(self.node, self.report.engine, self.loads);
@@ -220,7 +220,12 @@ impl Pricing<'_> {
             0 => 0.0,
             total => blocks / f64::from(total),
         };
-        let full = (fill - 1.0).max(0.0) * osl * self.speed.decode_ms;
+        let requests = f64::from(load.running) + f64::from(load.waiting) + pending.requests + 1.0;
+        let taken = match load.seats {
+            0 => 0.0,
+            seats => requests / f64::from(seats),
+        };
+        let full = (fill.max(taken) - 1.0).max(0.0) * osl * self.speed.decode_ms;
         (waiting / self.speed.prefill * 1e3 + full, fill)
     }
 

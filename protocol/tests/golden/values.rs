@@ -164,6 +164,7 @@ pub(crate) fn load() -> EngineLoad {
         prefill_tokens: 1200,
         running: 3,
         waiting: 1,
+        seats: 16,
         active_blocks: 96,
         total_blocks: 4096,
         prefill_rate: 812.5,

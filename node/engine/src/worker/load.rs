@@ -47,6 +47,7 @@ impl Worker {
             prefill_tokens: count(uncached),
             running: count(running.len()),
             waiting: count(waiting.len()),
+            seats: count(self.schedule.seats()),
             active_blocks: count(slots.len()),
             total_blocks: count(self.pool.slots()),
             prefill_rate: self.meter.prefill_rate(),

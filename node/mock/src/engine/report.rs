@@ -68,6 +68,7 @@ impl Engine {
             prefill_tokens: count(uncached),
             running: count(self.running.len()),
             waiting: count(self.waiting.len()),
+            seats: self.config.max_batch,
             active_blocks: self.slots.active(),
             total_blocks: self.slots.len(),
             prefill_rate: self.reporter.prefill_rate as f32,

@@ -160,6 +160,26 @@ fn settings_force_the_decision() {
 }
 
 #[test]
+fn one_whose_seats_are_taken_makes_wait_until_answers_end() {
+    let mut world = World::new(2, Params::default());
+    let names = prompt(1, 0, 100);
+    let queue = |world: &World, n| candidate(world, n, &names, 100).estimate.queue_ms;
+    for (running, waiting, queued) in [(15, 0, 0.0), (16, 0, 1.0), (16, 7, 8.0)] {
+        world.load(0, |load| (load.seats, load.running, load.waiting) = (16, running, waiting));
+        // 256 tokens of 10 ms each, and 16 seats that come free meanwhile.
+        assert_eq!(queue(&world, 0), queued * 160.0, "{running} {waiting}");
+    }
+    // A node that does not tell, and what was placed but not reported.
+    world.load(0, |load| (load.seats, load.running, load.waiting) = (0, 16, 7));
+    assert_eq!(queue(&world, 0), 0.0);
+    // A warm prefix does not outweigh it.
+    world.cache(0, &names, 64);
+    world.load(0, |load| (load.seats, load.running, load.waiting) = (16, 16, 0));
+    let costs = [0, 1].map(|n| candidate(&world, n, &names, 100).estimate.cost_ms);
+    assert!(costs[0] > costs[1], "{costs:?}");
+}
+
+#[test]
 fn a_newcomer_counts_as_fast_as_the_best_measured() {
     let mut world = World::new(2, Params::default());
     world.load(1, |load| *load = EngineLoad { total_blocks: 16_384, ..EngineLoad::default() });
@@ -169,15 +189,19 @@ fn a_newcomer_counts_as_fast_as_the_best_measured() {
 }
 
 fn loaded() -> impl Strategy<Value = EngineLoad> {
-    (0u32..50_000, 0u32..20_000, 1f32..50_000.0, 0f32..500.0, 1f32..80.0).prop_map(
-        |(prefill_tokens, active_blocks, prefill_rate, attention_ns, decode_ms)| EngineLoad {
-            prefill_tokens,
-            active_blocks,
-            prefill_rate,
-            attention_ns,
-            decode_ms,
-            total_blocks: 16_384,
-            ..EngineLoad::default()
+    (0u32..50_000, 0u32..20_000, 1f32..50_000.0, 0f32..500.0, 1f32..80.0, 0u32..40).prop_map(
+        |(prefill_tokens, active_blocks, prefill_rate, attention_ns, decode_ms, running)| {
+            EngineLoad {
+                running,
+                seats: 16,
+                prefill_tokens,
+                active_blocks,
+                prefill_rate,
+                attention_ns,
+                decode_ms,
+                total_blocks: 16_384,
+                ..EngineLoad::default()
+            }
         },
     )
 }
@@ -207,6 +231,7 @@ proptest! {
         let busier = EngineLoad {
             prefill_tokens: load.prefill_tokens + more.0,
             active_blocks: load.active_blocks + more.1,
+            running: load.running + more.1 / 500,
             ..load
         };
         prop_assert!(cost(busier, cached) >= base * 0.999);
