@@ -1,5 +1,6 @@
 //! Prompts that are kept for the members who sent them, so that they need not send them again.
 
+use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
 use protocol::hash::{GRANULE, PrefixHash, Token};
 use protocol::id::NodeId;
@@ -34,7 +35,15 @@ impl Kept {
     /// At most `bytes` bytes of prompts.
     pub(crate) fn new(bytes: u64) -> Self {
         let weigh = |_: &_, prompt: &Prompt| u32::try_from(prompt.bytes()).unwrap_or(u32::MAX);
-        Self(Cache::builder().weigher(weigh).max_capacity(bytes).build())
+        // By last use: counting uses, as is the default, would keep ended sessions and refuse new ones.
+        let cache = Cache::builder().weigher(weigh).max_capacity(bytes);
+        Self(cache.eviction_policy(EvictionPolicy::lru()).build())
+    }
+
+    /// Does at once what is otherwise done now and then.
+    #[cfg(test)]
+    pub(super) fn settle(&self) {
+        self.0.run_pending_tasks();
     }
 
     /// The whole request of a member, kept as it wishes; `None` where its beginning is not known.

@@ -1,5 +1,6 @@
 //! What members keep of the prompts that were sent to them.
 
+use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
 use protocol::hash::{GRANULE, PrefixHash};
 use protocol::id::NodeId;
@@ -39,7 +40,9 @@ pub(crate) struct Parcel {
 
 impl Sent {
     pub(crate) fn new() -> Self {
-        Self { places: Cache::new(PLACES_MAX), lines: AtomicU64::new(0) }
+        let places = Cache::builder().max_capacity(PLACES_MAX);
+        let places = places.eviction_policy(EvictionPolicy::lru()).build();
+        Self { places, lines: AtomicU64::new(0) }
     }
 
     /// How a request goes to a member: short, if that has the beginning of its prompt.

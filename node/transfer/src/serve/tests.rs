@@ -148,6 +148,31 @@ fn a_member_that_forgot_is_sent_all() {
 }
 
 #[test]
+fn new_sessions_find_room_where_ended_ones_have_taken_it() {
+    // Room for about twelve of these prompts.
+    let (sent, kept) = (Sent::new(), Kept::new(12 * 25_000));
+    let go_on = |session: u32, turns: std::ops::Range<usize>| {
+        turns
+            .map(|turn| {
+                let history = tokens(session * 10_000, 4800 + turn * 50);
+                let cost = send(&sent, &kept, &request(&history));
+                kept.settle();
+                cost
+            })
+            .last()
+    };
+    for ended in 0..30 {
+        go_on(ended, 0..6);
+    }
+    // Some at once, each a turn after the others.
+    (100..106).for_each(|session| drop(go_on(session, 0..1)));
+    for session in 100..106 {
+        let cost = go_on(session, 1..2).unwrap();
+        assert!(cost.first < 1000 && cost.again.is_none(), "{session}: {cost:?}");
+    }
+}
+
+#[test]
 fn short_prompts_are_not_kept() {
     let (sent, kept) = (Sent::new(), Kept::new(ROOM));
     let request = request(&tokens(0, (LEAST - 1) * GRANULE + 5));
