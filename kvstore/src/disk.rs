@@ -33,7 +33,7 @@ struct Writing {
 }
 
 /// NVMe → DRAM. Both slots are held.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Reading {
     key: BlockKey,
     from: SlotId,
@@ -44,9 +44,9 @@ struct Reading {
 /// as failed, but its slots are nobody else's until it is answered.
 #[derive(Debug)]
 struct Crossed {
+    key: BlockKey,
     dram: SlotId,
-    /// What it may write, and where.
-    writes: Option<(SlotId, BlockKey)>,
+    on_disk: SlotId,
 }
 
 /// The NVMe tier and what is under way with it.
@@ -99,10 +99,11 @@ impl Disk {
         self.queue.len()
     }
 
-    /// In an emptied tier: slots that may still be written to are not free.
+    /// In an emptied tier: slots that may still be read or written are not free. So what the disk
+    /// tells of them is not used either: it may be on its way out.
     fn keep_crossed(&mut self) {
-        for (slot, _) in self.crossed.values().filter_map(|crossed| crossed.writes) {
-            self.tier.take_at(slot);
+        for crossed in self.crossed.values() {
+            self.tier.take_at(crossed.on_disk);
         }
     }
 
@@ -122,9 +123,8 @@ impl Disk {
         assert_eq!(self.edges.len(), edges);
         assert_eq!(self.queue.len(), self.queued.len());
         assert_eq!(writing().filter(|writing| !writing.durable).count(), self.writes.len());
-        let crossed = self.crossed.values().filter_map(|crossed| crossed.writes);
         let leased = writing().map(|writing| writing.to);
-        let leased = leased.chain(crossed.map(|(slot, _)| slot)).collect();
+        let leased = leased.chain(self.crossed.values().map(|crossed| crossed.on_disk)).collect();
         let held = writing().filter_map(|writing| writing.parent_slot);
         let held = held.chain(self.reading.values().map(|reading| reading.from)).collect();
         let dram = writing().filter(|writing| !writing.durable).map(|writing| writing.from);

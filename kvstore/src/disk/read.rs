@@ -71,9 +71,10 @@ impl Store {
 
     /// All reads under way have failed: the disk has.
     pub(super) fn fail_reads(&mut self, out: &mut Vec<Out>) {
-        for (id, dram) in self.disk.reading.iter().map(|(id, r)| (*id, r.to)).collect::<Vec<_>>() {
+        let reading: Vec<_> = self.disk.reading.iter().map(|(id, r)| (*id, *r)).collect();
+        for (id, Reading { key, from: on_disk, to: dram }) in reading {
             self.dram.hold(dram);
-            self.disk.crossed.insert(id, Crossed { dram, writes: None });
+            self.disk.crossed.insert(id, Crossed { key, dram, on_disk });
             self.disk_read(id, DiskRead::Failed, out);
         }
     }

@@ -154,8 +154,10 @@ impl Store {
             self.end_writing(&key);
             for child in self.disk.children(&key) {
                 if let Some(child) = self.disk.writing.get_mut(&child) {
-                    child.parent_slot = Some(slot);
                     self.disk.tier.hold(slot);
+                    // The parent may have reached its legal end in another slot, and come again.
+                    let former = child.parent_slot.replace(slot);
+                    former.into_iter().for_each(|slot| self.disk.tier.unhold(slot));
                 }
                 next.push(child);
             }
@@ -192,16 +194,14 @@ impl Store {
         }
     }
 
-    /// Answers an operation that was given up when the disk failed.
+    /// Answers an operation that was given up when the disk failed; `durable` when it has put a
+    /// block on disk.
     pub(super) fn crossed(&mut self, op: OpId, durable: bool, out: &mut Vec<Out>) {
-        let Some(Crossed { dram, writes }) = self.disk.crossed.remove(&op) else {
+        let Some(Crossed { key, dram, on_disk: slot }) = self.disk.crossed.remove(&op) else {
             self.counters.stale += 1;
             return;
         };
         self.dram.unhold(dram);
-        let Some((slot, key)) = writes else {
-            return;
-        };
         self.disk.tier.unlease(slot);
         if durable {
             self.counters.nvme_orphans += 1;
@@ -213,8 +213,8 @@ impl Store {
     pub(super) fn fail_writes(&mut self, out: &mut Vec<Out>) {
         for (op, key) in std::mem::take(&mut self.disk.writes) {
             if let Some(writing) = self.disk.writing.get(&key) {
-                let writes = Some((writing.to, key));
-                self.disk.crossed.insert(op, Crossed { dram: writing.from, writes });
+                let Writing { from: dram, to: on_disk, .. } = *writing;
+                self.disk.crossed.insert(op, Crossed { key, dram, on_disk });
                 self.counters.nvme_write_failed += 1;
                 self.abandon(key, false, out);
             }

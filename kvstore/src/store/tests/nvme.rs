@@ -216,6 +216,24 @@ fn a_sick_disk_is_left_alone_until_it_tells_what_it_holds() {
     world.settle();
 }
 
+/// It may turn out corrupt, and lose a block that the disk has told of since.
+#[test]
+fn a_slot_still_being_read_is_not_used_when_the_disk_tells_of_it() {
+    let mut world = only_on_disk(with_disk(), 100);
+    let tokens = prompt(1, 100);
+    let ask = world.ask(&tokens, 1);
+    let grant = world.prepare(&tokens, ask).unwrap();
+    world.sicken(true);
+    world.tell_found();
+    assert_eq!(world.run(Name::Nvme, &tokens), 0);
+    world.perform_disk(0, 1);
+    world.finish(grant.lease);
+    assert_eq!(world.run(Name::Nvme, &tokens), 6, "written again");
+    let c = world.counters();
+    assert_eq!((c.nvme_failed, c.nvme_corrupt, c.nvme_verified), (6, 0, 0));
+    world.settle();
+}
+
 #[test]
 fn what_is_found_and_cannot_be_used_is_forgotten() {
     let mut world = World::new(with_disk());
@@ -342,6 +360,33 @@ fn what_reached_its_legal_end_while_it_was_written_is_forgotten() {
     assert_eq!((world.run(Name::Nvme, &tokens), world.disk.records.len()), (0, 0));
     assert_eq!(world.counters().nvme_orphans, 2);
     world.release(grant.lease);
+    world.settle();
+}
+
+#[test]
+fn a_parent_that_comes_again_while_its_child_is_written_leaves_no_slot_held() {
+    let mut world = World::new(with_disk());
+    let tokens = prompt(1, 40);
+    let mut ask = world.ask(&tokens, 1);
+    let bound = Claim { max_age: Some(Span::secs(5)), ..claim(None, None) };
+    ask.claims.push(RangeClaim { start: 0, end: 16, claim: bound });
+    let grant = world.prepare(&tokens, ask).unwrap();
+    world.submit(grant.lease);
+    while world.compute(grant.lease, false) {}
+    while !world.engine_ops.is_empty() {
+        world.perform(0, true);
+    }
+    world.release(grant.lease);
+    world.perform_disk(0, 0);
+    let child = world.disk.pending.pop().unwrap();
+    assert_eq!(world.run(Name::Nvme, &tokens), 1);
+    world.advance(Span::secs(6));
+    assert_eq!(world.run(Name::Nvme, &tokens), 0);
+    world.serve(&tokens, 1);
+    assert_eq!(world.run(Name::Nvme, &tokens), 1, "in another slot");
+    world.disk.pending.push(child);
+    world.perform_disk(0, 0);
+    assert_eq!(world.run(Name::Nvme, &tokens), 2);
     world.settle();
 }
 
