@@ -292,12 +292,18 @@ fn cut_mark(text: &str) -> usize {
     MARKS.iter().map(|mark| overlap(text, mark)).max().unwrap_or(0)
 }
 
+/// Whether a word can be who a message is for.
+fn is_recipient(word: &str) -> bool {
+    word.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
+}
+
 /// Whether a header that leads nowhere says nothing.
 fn is_frame(header: &str) -> bool {
     let bare = MARKS.iter().fold(header.to_owned(), |text, mark| text.replace(mark, " "));
     header.contains("<|")
         && bare.split_whitespace().all(|word| {
-            word.starts_with(TO) || WORDS.iter().chain([&TO]).any(|w| w.starts_with(word))
+            word.strip_prefix(TO).is_some_and(is_recipient)
+                || WORDS.iter().chain([&TO]).any(|w| w.starts_with(word))
         })
         || bare.trim().is_empty()
 }

@@ -268,6 +268,16 @@ fn a_mark_alone_is_said() {
 }
 
 #[test]
+fn what_stands_behind_a_recipient_without_a_message_is_said() {
+    for text in [" to=functions.w<|tool_call|>ä", "<|start|>to=functions.w(ä)"] {
+        let parsed = parse_as(&mut fresh(Format::Harmony), &cut(text, &[1]));
+        assert!(parsed.text.contains('ä') && parsed.calls.is_empty(), "{text}: {parsed:?}");
+    }
+    let parsed = parse_as(&mut fresh(Format::Harmony), &["Yes.<|start|>assistant to=functions.w"]);
+    assert_eq!(parsed.text, "Yes.", "a frame says nothing");
+}
+
+#[test]
 fn an_ordinary_answer_in_json_is_no_call() {
     for text in [
         r#"{"name": "Bob", "parameters": {"age": 3}}"#,
