@@ -67,6 +67,8 @@ pub struct Limits {
     pub stage_share: u32,
     /// Prefetches at once.
     pub prefetches: usize,
+    /// A request waits no longer than this for the prefill of others.
+    pub prefill_wait: Span,
     /// What a refused request is told to wait.
     pub retry_after: Span,
 }
@@ -75,7 +77,7 @@ impl Default for Limits {
     /// 4,096 leases, 32 claims per request, pins up to 2 h, claims for 10 min, imports 10 s,
     /// fetches up to 30 s, 1,024 reads of up to 30 s, retry after 500 ms; NVMe: 64 writes at once,
     /// 8,192 waiting, 65,536 ghosts, reads within 2 s (at least 250 ms), an eighth of DRAM for
-    /// peers' reads and as much for at most 64 prefetches.
+    /// peers' reads and as much for at most 64 prefetches; another's prefill is awaited for 30 s.
     fn default() -> Self {
         Self {
             leases: 4096,
@@ -93,6 +95,7 @@ impl Default for Limits {
             disk_read_min: Span::millis(250),
             stage_share: 8,
             prefetches: 64,
+            prefill_wait: Span::secs(30),
             retry_after: Span::millis(500),
         }
     }

@@ -53,6 +53,7 @@ pub(crate) struct Lease {
     /// Names of the prompt's granules.
     pub(crate) prefix: Arc<Vec<PrefixHash>>,
     pub(crate) prompt_tokens: u32,
+    pub(crate) priority: i32,
     /// Most blocks it can ever need.
     pub(crate) cap: u32,
     pub(crate) wishes: Wishes,
@@ -89,6 +90,7 @@ impl Lease {
             key: prepare.key.clone(),
             prefix: prepare.prefix.clone(),
             prompt_tokens: prepare.prompt_tokens,
+            priority: prepare.priority,
             cap,
             wishes,
             frontier: blocks.iter().take_while(|block| block.fill == Fill::Full).count(),
@@ -179,9 +181,11 @@ impl Store {
     /// operation touches drain.
     pub(crate) fn release(&mut self, id: LeaseId, out: &mut Vec<Out>) {
         let Some(lease) = self.leases.remove(&id) else {
-            self.counters.stale += 1;
+            // Or it had none yet, and waited for another's prefill.
+            self.counters.stale += u64::from(!self.flights.leave(id));
             return;
         };
+        self.flights.ended(id);
         self.drop_held_back(&lease);
         if let Some(state) = self.engines.get_mut(&lease.engine) {
             state.leases.remove(&id);

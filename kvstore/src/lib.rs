@@ -17,6 +17,7 @@ mod by_key;
 mod config;
 mod disk;
 mod durable;
+mod flight;
 mod inbound;
 mod lease;
 mod messages;

@@ -58,7 +58,8 @@ pub struct Prefetch {
 /// What can happen to a [`crate::Store`].
 #[derive(Clone, Debug)]
 pub enum In {
-    /// A request asks for slots; answered by one [`Out::Granted`] or [`Out::Refused`].
+    /// A request asks for slots; answered by one [`Out::Granted`] or [`Out::Refused`], at once unless
+    /// another request is about to compute what it needs.
     Prepare(Box<Prepare>),
     /// The engine has taken the sequence of this lease. Operations for the sequence are held back
     /// until now, so that none reaches the engine before the sequence does.

@@ -114,7 +114,14 @@ impl Store {
     fn advance(&mut self, now: Time, id: LeaseId, out: &mut Vec<Out>) {
         let before = self.leases.get(&id).map(|lease| lease.frontier);
         while self.advance_one(now, id, out) {}
-        if self.leases.get(&id).map(|lease| lease.frontier) != before {
+        let Some(lease) = self.leases.get(&id) else {
+            return;
+        };
+        match lease.naming {
+            true => self.flights.reached(id, lease.frontier),
+            false => self.flights.ended(id),
+        }
+        if Some(lease.frontier) != before {
             self.write_through(now, id, out);
         }
     }

@@ -59,7 +59,7 @@ struct Draft {
 
 impl Store {
     /// Answers a request for slots.
-    pub(crate) fn prepare(&mut self, now: Time, prepare: &Prepare, out: &mut Vec<Out>) {
+    pub(crate) fn grant_or_refuse(&mut self, now: Time, prepare: &Prepare, out: &mut Vec<Out>) {
         match self.admit(now, prepare, out) {
             Ok(()) => self.counters.granted += 1,
             Err(refusal) => {
@@ -75,7 +75,7 @@ impl Store {
     fn admit(&mut self, now: Time, prepare: &Prepare, out: &mut Vec<Out>) -> Result<(), Refusal> {
         let id = prepare.lease;
         let busy = Refusal::Busy { retry_after: self.limits.retry_after };
-        if self.leases.contains_key(&id) {
+        if self.leases.contains_key(&id) || self.flights.contains(&id) {
             return Err(Refusal::Failed("the lease is in use".into()));
         }
         if self.leases.len() >= self.limits.leases || self.buggify.refuses_prepare() {
@@ -256,11 +256,9 @@ impl Store {
     ) -> Option<()> {
         let state = self.engines.get(&prepare.engine)?;
         let block_bytes = state.spec.storage.block_bytes;
+        let source = self.source_of(prepare, state, index as usize)?;
         let start = index.saturating_mul(state.block_tokens());
         let tokens = start.saturating_add(state.block_tokens());
-        let own = self.keypair.node();
-        let covers = |s: &Source| s.start <= start && tokens <= s.end && s.node != own;
-        let source = prepare.sources.iter().position(covers)?;
         let full = |d: &Draft| d.source != source || d.wanted.len() >= BLOCKS_MAX;
         if draft.as_ref().is_none_or(full) {
             self.send_draft(draft.take(), fetches);
@@ -280,6 +278,21 @@ impl Store {
         draft.op.blocks.push((key, slot));
         draft.wanted.push(Wanted { key, to: slot.slot, decided: false });
         Some(())
+    }
+
+    /// The first of a plan's sources that has block `index`.
+    pub(crate) fn source_of(
+        &self,
+        prepare: &Prepare,
+        state: &EngineState,
+        index: usize,
+    ) -> Option<usize> {
+        let size = state.block_tokens();
+        let start = u32::try_from(index).unwrap_or(u32::MAX).saturating_mul(size);
+        let end = start.saturating_add(size);
+        let own = self.keypair.node();
+        let covers = |s: &Source| s.start <= start && end <= s.end && s.node != own;
+        prepare.sources.iter().position(covers)
     }
 
     fn send_draft(&mut self, draft: Option<Draft>, fetches: &mut Vec<FetchOp>) {

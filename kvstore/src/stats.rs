@@ -12,6 +12,8 @@ pub struct Stats {
     pub tiers: Vec<TierStats>,
     /// Leases now.
     pub leases: usize,
+    /// Requests that wait for the prefill of another one.
+    pub prefill_waiting: usize,
     /// Operations under way now.
     pub operations: usize,
     /// Peers' reads now.
@@ -53,6 +55,10 @@ pub struct Counters {
     pub refused_busy: u64,
     /// Requests refused for another reason.
     pub refused_other: u64,
+    /// Requests that waited for the prefill of another one.
+    pub prefill_waits: u64,
+    /// Of these, in vain: they went on by themselves.
+    pub prefill_waits_late: u64,
     /// Prompt tokens of ended leases.
     pub queried_tokens: u64,
     /// Of these, reused in place.

@@ -3,6 +3,7 @@
 use crate::buggify::Buggify;
 use crate::config::{Config, ConfigError, Limits};
 use crate::disk::Disk;
+use crate::flight::Flights;
 use crate::inbound::Inbound;
 use crate::lease::Lease;
 use crate::messages::{In, Out, Prefetch};
@@ -73,6 +74,7 @@ pub struct Store {
     pub(crate) dram: Tier,
     pub(crate) disk: Disk,
     pub(crate) leases: BTreeMap<LeaseId, Lease>,
+    pub(crate) flights: Flights,
     pub(crate) inbound: Inbound,
     pub(crate) ops: Ops,
     pub(crate) reads: Reads,
@@ -107,6 +109,7 @@ impl Store {
             dram: Tier::new(Name::Dram, config.dram_slots),
             disk: Disk::new(config.nvme_slots, &config.limits),
             leases: BTreeMap::new(),
+            flights: Flights::default(),
             inbound: Inbound::default(),
             ops: Ops::default(),
             reads: Reads::default(),
@@ -148,6 +151,7 @@ impl Store {
             counters: self.counters,
             tiers: engines.chain([self.dram.stats()]).chain(nvme).collect(),
             leases: self.leases.len(),
+            prefill_waiting: self.flights.len(),
             operations: self.ops.len() + self.disk.len(),
             reads: self.reads.len(),
             nvme_waiting: self.disk.waiting(),
@@ -208,7 +212,7 @@ impl Machine for Store {
         self.expire(now, outbox);
         self.disturb(outbox);
         match input {
-            In::Prepare(prepare) => self.prepare(now, &prepare, outbox),
+            In::Prepare(prepare) => self.prepare(now, prepare, outbox),
             In::Submitted(lease) => self.submitted(lease, outbox),
             In::Engine(engine, event) => self.engine_event(now, engine, event, outbox),
             In::EngineUp(engine) => self.engine_up(engine),
@@ -227,17 +231,22 @@ impl Machine for Store {
                 self.session_final(now, &owner, outbox);
             }
         }
+        self.land(now, outbox);
         self.prefetch_on(now, outbox);
         self.write_on(now, outbox);
     }
 
     fn tick(&mut self, now: Time, outbox: &mut Vec<Out>) {
         self.expire(now, outbox);
+        self.land(now, outbox);
+        // Whoever was granted now may have brought a legal end that is over.
+        self.expire(now, outbox);
     }
 
     fn deadline(&self) -> Option<Time> {
         let engines = self.engines.values().filter_map(|state| state.tier.deadline());
         let tiers = engines.chain(self.dram.deadline()).chain(self.disk.tier.deadline());
-        tiers.chain(self.reads.deadline()).chain(self.prefetches.deadline()).min()
+        let waits = self.flights.deadline().into_iter().chain(self.reads.deadline());
+        tiers.chain(waits).chain(self.prefetches.deadline()).min()
     }
 }

@@ -126,6 +126,10 @@ fn store(registry: &mut Registry, stats: &kvstore::Stats) {
     let blocks = stats.tiers.iter().map(|tier| (name(tier.tier), u64::from(tier.blocks)));
     labelled(registry, "blocks", "Blocks held by tier", "tier", blocks);
     gauge(registry, "leases", "Leases on slots", stats.leases as u64);
+    let help = "Requests that wait for the prefill of another one";
+    gauge(registry, "prefill_waiting", help, stats.prefill_waiting as u64);
+    let help = "Requests that waited for the prefill of another one since start";
+    counter(registry, "prefill_waits", help, stats.counters.prefill_waits);
     gauge(registry, "store_operations", "Operations under way", stats.operations as u64);
     gauge(registry, "peer_reads", "Peers' reads under way", stats.reads as u64);
 }

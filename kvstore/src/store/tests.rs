@@ -5,6 +5,7 @@ use super::*;
 mod audit;
 mod disk;
 mod endings;
+mod flights;
 mod leases;
 mod nvme;
 mod offloading;

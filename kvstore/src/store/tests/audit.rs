@@ -47,6 +47,7 @@ impl Store {
             let ops = engine_ops.iter().filter(|(engine, _)| engine == id).map(|(_, slot)| *slot);
             check_uses(&state.tier, &leased, &count(ops));
         }
+        self.flights.audit(&self.leases, &self.engines);
         let by_engine: usize = self.engines.values().map(|state| state.leases.len()).sum();
         assert_eq!(by_engine, self.leases.len());
     }
@@ -56,6 +57,7 @@ impl Store {
         self.audit();
         let stats = self.stats();
         assert_eq!((stats.leases, stats.operations, stats.reads), (0, 0, 0));
+        assert_eq!(stats.prefill_waiting, 0);
         assert!(self.inbound.is_empty());
         for tier in &stats.tiers {
             assert_eq!((tier.slots.leased, tier.slots.draining), (0, 0), "{tier:?}");

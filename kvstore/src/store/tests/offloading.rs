@@ -2,6 +2,7 @@
 
 use super::world::*;
 use super::*;
+use crate::messages::Prepare;
 use protocol::block::ContentDigest;
 use protocol::hash::Token;
 use protocol::op::{EngineOp, Grant};
@@ -53,7 +54,13 @@ fn the_next_turn_finds_generated_blocks() {
 fn the_first_copy_of_a_block_stays() {
     let mut world = World::new(Setup::default());
     let tokens = prompt(1, 50);
-    let [a, b] = [(); 2].map(|()| start(&mut world, &tokens, 1));
+    let [a, b] = [0, 1].map(|priority| {
+        // The more important one does not wait for the other's prefill.
+        let ask = Prepare { priority, ..world.ask(&tokens, 1) };
+        let grant = world.prepare(&tokens, ask).unwrap();
+        world.submit(grant.lease);
+        grant
+    });
     for _ in 0..3 {
         assert!(world.compute(a.lease, false) && world.compute(b.lease, false));
     }

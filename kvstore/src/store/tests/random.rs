@@ -66,7 +66,7 @@ impl Run {
                 ask.sources.push(Source { node, start, end, deadline });
             }
         }
-        let _ = self.world.prepare(&tokens, ask);
+        let _ = self.world.try_prepare(&tokens, ask);
     }
 
     fn release(&mut self, pick: u16) {
@@ -88,7 +88,7 @@ impl Run {
         let known = |w: &World| w.seqs.get(&lease).is_some_and(|seq| seq.engine == engine);
         let input = match c % 7 {
             0 => In::Submitted(LeaseId(u64::MAX)),
-            1 if !self.world.seqs.contains_key(&lease) => In::Released(lease),
+            1 if !self.world.is_known(lease) => In::Released(lease),
             2 => In::FetchEnded { op: OpId(u64::MAX) },
             3 => In::ReadDone(ReadId(u64::from(a))),
             4 if !known(&self.world) => {
@@ -133,6 +133,11 @@ impl Run {
             83..=84 => {
                 if let Some(op) = self.fetch(a) {
                     self.world.end_fetch(op);
+                }
+            }
+            85..=90 if a % 16 == 0 => {
+                if let Some(lease) = self.world.waiting().first().copied() {
+                    self.world.release(lease);
                 }
             }
             85..=90 => self.release(a),
@@ -243,7 +248,7 @@ proptest! {
 #[test]
 fn random_histories_meet_every_case() {
     let mut runner = proptest::test_runner::TestRunner::deterministic();
-    let mut total = [0u64; 42];
+    let mut total = [0u64; 44];
     for case in 0..256u32 {
         let steps = steps().new_tree(&mut runner).unwrap().current();
         let (dram, nvme) = (case % 14, if case.is_multiple_of(14) { 0 } else { case % 22 });
@@ -256,7 +261,7 @@ fn random_histories_meet_every_case() {
         run.past.push(run.world.counters());
         let evicted: u64 = stats.tiers.iter().map(|tier| tier.evicted).sum();
         let pins: u64 = stats.tiers.iter().map(|tier| tier.pins_refused).sum();
-        let seen = run.past.iter().map(cases).fold([0; 39], |mut sum, seen| {
+        let seen = run.past.iter().map(cases).fold([0; 41], |mut sum, seen| {
             sum.iter_mut().zip(seen).for_each(|(sum, n)| *sum += n);
             sum
         });
@@ -266,7 +271,7 @@ fn random_histories_meet_every_case() {
     assert!(total.iter().all(|n| *n > 0), "{total:?}");
 }
 
-fn cases(c: &Counters) -> [u64; 39] {
+fn cases(c: &Counters) -> [u64; 41] {
     [
         c.granted,
         c.refused_busy,
@@ -307,6 +312,8 @@ fn cases(c: &Counters) -> [u64; 39] {
         c.prefetch_late,
         c.prefetch_wasted,
         c.prefetch_failed,
+        c.prefill_waits,
+        c.prefill_waits_late,
     ]
 }
 

@@ -141,7 +141,8 @@ impl World {
                 Out::ReadGranted { read, blocks } => self.read_granted(read, blocks),
             }
         }
-        assert!(self.asked.is_empty(), "a request was not answered");
+        let waits = |lease| self.store.flights.contains(lease);
+        assert!(self.asked.keys().all(waits), "a request was not answered");
         self.store.audit();
         let held = self.store.held().map(|event| match event {
             BlockEvent::Stored { prefix, holder, .. } => (holder, prefix),
@@ -259,6 +260,15 @@ impl World {
 
     /// Prepares; the lease when granted.
     pub(crate) fn prepare(&mut self, tokens: &[Token], prepare: Prepare) -> Result<Grant, Refusal> {
+        self.try_prepare(tokens, prepare).expect("it waits for another's prefill")
+    }
+
+    /// Prepares; `None` when the request waits for another's prefill.
+    pub(crate) fn try_prepare(
+        &mut self,
+        tokens: &[Token],
+        prepare: Prepare,
+    ) -> Option<Result<Grant, Refusal>> {
         let seq = Seq {
             engine: prepare.engine,
             tokens: tokens.to_vec(),
@@ -275,7 +285,7 @@ impl World {
             Out::Refused(_, refusal) => Some(Err(refusal)),
             _ => None,
         });
-        let answer = answers.next().unwrap();
+        let answer = answers.next();
         assert!(answers.next().is_none(), "answered twice");
         answer
     }
@@ -399,7 +409,7 @@ impl World {
 
     /// The guard is dropped; the sequence is gone from its engine.
     pub(crate) fn release(&mut self, lease: LeaseId) -> Option<Vec<Token>> {
-        let seq = self.seqs.remove(&lease)?;
+        let seq = self.seqs.remove(&lease).or_else(|| self.asked.remove(&lease))?;
         self.give(In::Released(lease));
         Some(seq.tokens)
     }
@@ -436,7 +446,7 @@ impl World {
 
     /// Ends all that runs.
     pub(crate) fn settle(&mut self) {
-        for lease in self.seqs.keys().copied().collect::<Vec<_>>() {
+        for lease in self.asked.keys().chain(self.seqs.keys()).copied().collect::<Vec<_>>() {
             self.release(lease);
         }
         for op in self.fetches.keys().copied().collect::<Vec<_>>() {
@@ -446,6 +456,15 @@ impl World {
         self.advance(Span::secs(60));
         self.store.audit_idle();
         self.check_disk_holds_no_more();
+    }
+
+    pub(crate) fn is_known(&self, lease: LeaseId) -> bool {
+        self.seqs.contains_key(&lease) || self.asked.contains_key(&lease)
+    }
+
+    /// Those who wait for another's prefill.
+    pub(crate) fn waiting(&self) -> Vec<LeaseId> {
+        self.asked.keys().copied().collect()
     }
 
     pub(crate) fn counters(&self) -> Counters {
