@@ -21,7 +21,7 @@ const CHUNK: u32 = 2048;
 /// A follower waits so many times as long as computing should take its leader, and never less than
 /// `PATIENCE_MIN`.
 const PATIENCE: u64 = 4;
-const PATIENCE_MIN: Span = Span::secs(1);
+const PATIENCE_MIN: Span = Span::secs(2);
 
 /// A request that waits.
 #[derive(Debug)]

@@ -27,7 +27,8 @@ use tokio::sync::Notify;
 
 /// Models of other nodes that are kept ready; a tokenizer takes up to some hundred MB of memory.
 const LEARNT_MAX: usize = 64;
-/// For so long after its start a node does not say that a model does not exist.
+/// For so long after its start, or after a new member was admitted, a node does not say that a model
+/// does not exist.
 const HEARING: Duration = Duration::from_secs(5);
 /// A model that nobody has offered for so long is forgotten; until then requests for it are told to
 /// come again, as its nodes may be restarting.
@@ -137,7 +138,7 @@ pub(crate) struct Catalog {
     listing: RwLock<Arc<Listing>>,
     shelf: Arc<Shelf>,
     /// Until then members may not have been heard that serve models.
-    hearing_until: Instant,
+    hearing_until: Mutex<Instant>,
     /// Cards may have come that nobody has looked for yet.
     news: Notify,
     forms: Forms,
@@ -178,12 +179,24 @@ impl Catalog {
             learnt: Mutex::default(),
             listing: RwLock::default(),
             shelf: Arc::new(Shelf::open(folder)),
-            hearing_until: Instant::now() + if others { HEARING } else { Duration::ZERO },
+            hearing_until: Mutex::new(Instant::now()),
             news: Notify::new(),
             forms: Forms::default(),
         };
+        if others {
+            catalog.hear();
+        }
         catalog.relist(&BTreeMap::new());
         catalog
+    }
+
+    fn hearing(&self) -> std::sync::MutexGuard<'_, Instant> {
+        self.hearing_until.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// There are members that have yet to tell what they serve.
+    pub(crate) fn hear(&self) {
+        *self.hearing() = Instant::now() + HEARING;
     }
 
     /// The name of the card of this node's model; zero without one.
@@ -203,7 +216,7 @@ impl Catalog {
     /// Whether a model of this name, or any, has yet to be learnt.
     pub(crate) fn awaits(&self, model: Option<&str>) -> bool {
         let listing = self.listing();
-        if Instant::now() < self.hearing_until {
+        if Instant::now() < *self.hearing() {
             return model.is_some() || listing.served.is_empty();
         }
         model.map_or(!listing.awaited.is_empty(), |model| listing.awaited.contains(model))

@@ -9,7 +9,7 @@ use crate::fault::Fault;
 use crate::keys::KeyFile;
 use crate::node::Node;
 use axum::extract::{ConnectInfo, Request, State};
-use axum::http::{StatusCode, header};
+use axum::http::{StatusCode, Version, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -26,6 +26,9 @@ use tokio_util::sync::CancellationToken;
 
 /// Connections that may wait to be accepted: a rack of agents comes back at once.
 const BACKLOG: u32 = 4096;
+/// Bytes that the kernel takes for a connection before its reader must have read. In one of the usual
+/// megabytes a slow reader's progress does not show for minutes, and it looks like one that is gone.
+const SEND_BUFFER: u32 = 128 << 10;
 
 fn bind(addr: SocketAddr) -> Result<TcpListener, Fault> {
     let listen = || {
@@ -34,6 +37,8 @@ fn bind(addr: SocketAddr) -> Result<TcpListener, Fault> {
             false => TcpSocket::new_v6()?,
         };
         socket.set_reuseaddr(true)?;
+        // Connections inherit it.
+        socket.set_send_buffer_size(SEND_BUFFER)?;
         socket.bind(addr)?;
         socket.listen(BACKLOG)
     };
@@ -143,13 +148,15 @@ pub(crate) async fn echo() -> Result<(), Fault> {
     Ok(())
 }
 
-/// Two names of one host are an error (RFC 9112, 3.2): a proxy before the node may have gone by the
-/// other one.
+/// A request names one host (RFC 9112, 3.2): of two names a proxy before the node may have gone by
+/// the other one. Only HTTP/1.0 may do without.
 async fn one_host(request: Request, next: Next) -> Response {
-    if request.headers().get_all(header::HOST).iter().nth(1).is_none() {
-        return next.run(request).await;
-    }
-    let message = "the request has more than one Host header";
+    let hosts = request.headers().get_all(header::HOST).iter().take(2).count();
+    let message = match hosts {
+        0 if request.version() > Version::HTTP_10 => "the request has no Host header",
+        0 | 1 => return next.run(request).await,
+        _ => "the request has more than one Host header",
+    };
     error(&request, StatusCode::BAD_REQUEST, "invalid_request_error", message)
 }
 

@@ -24,9 +24,13 @@ pub(crate) enum Next {
     Piece(Piece),
     /// The end, with the answer's `nvext`.
     Ended(Ending, Option<Value>),
-    /// The end, in failure.
-    Failed(Refusal),
+    /// The end, in failure, and what had been used by then.
+    Failed(Refusal, Usage),
 }
+
+/// Who served has gone without a word: where an answer is not taken nobody can be told.
+const BROKEN: &str = "the answer broke off before its end: its reader took nothing of it for too long, \
+                      or the engine failed";
 
 /// What is to be told or taken down beside the answer.
 pub(crate) struct Untold {
@@ -154,7 +158,7 @@ impl Answer {
             Source::Live(items) => items.recv().await,
             Source::Placing(_) | Source::Over => None,
         };
-        item.ok_or_else(|| Refusal::Failed("the answer broke off before its end".into()))
+        item.ok_or_else(|| Refusal::Failed(BROKEN.into()))
     }
 
     fn take(&mut self, item: StreamItem) {
@@ -192,7 +196,7 @@ impl Answer {
             }
             Step::Failed(refusal) => {
                 self.source = Source::Over;
-                self.queue.push_back(Next::Failed(refusal));
+                self.queue.push_back(Next::Failed(refusal, self.translator.usage()));
             }
         }
     }

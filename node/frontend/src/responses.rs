@@ -55,7 +55,8 @@ const KEPT_TIMES: usize = 8;
 enum Status<'a> {
     InProgress,
     Ended(&'a Ending),
-    Failed(&'a Value),
+    /// The error, and what had been used by then.
+    Failed(&'a Value, &'a Usage),
 }
 
 impl Frame {
@@ -74,7 +75,10 @@ impl Frame {
         let so_far = Usage { prompt: self.prompt, ..Usage::default() };
         let (word, incomplete, error, counts, completed) = match status {
             Status::InProgress => ("in_progress", Value::Null, Value::Null, so_far, Value::Null),
-            Status::Failed(error) => ("failed", Value::Null, error.clone(), so_far, Value::Null),
+            Status::Failed(error, usage) => {
+                let used = Usage { prompt: self.prompt, ..*usage };
+                ("failed", Value::Null, error.clone(), used, Value::Null)
+            }
             Status::Ended(ending) => {
                 let (word, incomplete) = match is_cut(ending) {
                     true => ("incomplete", json!({ "reason": "max_output_tokens" })),

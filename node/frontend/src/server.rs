@@ -464,7 +464,7 @@ async fn collect(answer: &mut Answer) -> Result<(Vec<Piece>, Ending, Option<Valu
             Next::Began(_) => {}
             Next::Piece(piece) => pieces.push(piece),
             Next::Ended(ending, nvext) => return Ok((pieces, ending, nvext)),
-            Next::Failed(refusal) => return Err(refusal.into()),
+            Next::Failed(refusal, _) => return Err(refusal.into()),
         }
     }
 }

@@ -35,7 +35,7 @@ pub(crate) trait Writer: Send {
     /// How it is kept.
     fn kept(&mut self, _standing: Standing) {}
     fn ended(&mut self, ending: &Ending, nvext: Option<Value>, out: &mut String);
-    fn failed(&mut self, error: &ApiError, out: &mut String);
+    fn failed(&mut self, error: &ApiError, usage: &Usage, out: &mut String);
 }
 
 /// Writes one event.
@@ -125,9 +125,9 @@ impl State {
                 }
                 self.settle(ending, nvext, out);
             }
-            Next::Failed(refusal) => {
+            Next::Failed(refusal, usage) => {
                 self.phase = Phase::Over;
-                self.writer.failed(&refusal.into(), out);
+                self.writer.failed(&refusal.into(), &usage, out);
             }
         }
     }

@@ -91,6 +91,14 @@ fn models_of_other_nodes_are_listed_once_they_are_learnt() {
 }
 
 #[test]
+fn a_member_that_was_just_admitted_may_serve_any_model() {
+    let catalog = catalog(true);
+    assert!(!catalog.awaits(Some("far")) && !catalog.awaits(None));
+    catalog.hear();
+    assert!(catalog.awaits(Some("far")) && !catalog.awaits(None), "one is at hand");
+}
+
+#[test]
 fn a_model_whose_nodes_have_gone_stays_known_for_a_while() {
     let catalog = catalog(false);
     let far = card("far", 1, &[]);

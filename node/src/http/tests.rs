@@ -2,7 +2,7 @@ use super::{one_host, refused};
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::Request;
-use axum::http::{HeaderValue, StatusCode};
+use axum::http::{HeaderValue, StatusCode, Version};
 use axum::routing::get;
 use serde_json::Value;
 use tower::ServiceExt;
@@ -40,30 +40,39 @@ async fn strangers_are_refused_in_their_dialect() {
 }
 
 #[tokio::test]
-async fn a_request_names_one_host_at_most() {
-    let ask = async |path: &str, hosts: &[&'static str]| {
-        let router = Router::new().route("/live", get(async || "live"));
-        let router: Router = router.layer(axum::middleware::from_fn(one_host));
-        let mut request = Request::new(Body::empty());
-        *request.uri_mut() = path.parse().unwrap();
-        for &host in hosts {
-            request.headers_mut().append("host", HeaderValue::from_static(host));
-        }
-        let response = router.oneshot(request).await.unwrap();
-        let status = response.status();
-        let body = to_bytes(response.into_body(), 1 << 16).await.unwrap();
-        (status, String::from_utf8(body.to_vec()).unwrap())
-    };
-    assert_eq!(ask("/live", &[]).await.0, StatusCode::OK);
+async fn a_request_names_one_host() {
+    let ask = async |path: &str, hosts: &[&'static str]| ask(Version::HTTP_11, path, hosts).await;
     assert_eq!(ask("/live", &["localhost"]).await.0, StatusCode::OK);
     // Also where there is nothing, and when both say the same.
     for path in ["/live", "/v1/messages", "/v1/nothing"] {
-        for second in ["localhost", "evil.example"] {
-            let (status, body) = ask(path, &["localhost", second]).await;
+        for hosts in [&[][..], &["localhost", "localhost"], &["localhost", "evil.example"]] {
+            let (status, body) = ask(path, hosts).await;
             assert_eq!(status, StatusCode::BAD_REQUEST, "{path}");
             let body: Value = serde_json::from_str(&body).unwrap();
             assert_eq!(body["error"]["type"], "invalid_request_error");
             assert_eq!(body["type"] == "error", path == "/v1/messages", "{body}");
         }
     }
+}
+
+#[tokio::test]
+async fn http_1_0_knows_no_host() {
+    assert_eq!(ask(Version::HTTP_10, "/live", &[]).await.0, StatusCode::OK);
+    let two = ask(Version::HTTP_10, "/live", &["localhost", "evil.example"]).await;
+    assert_eq!(two.0, StatusCode::BAD_REQUEST);
+}
+
+async fn ask(version: Version, path: &str, hosts: &[&'static str]) -> (StatusCode, String) {
+    let router = Router::new().route("/live", get(async || "live"));
+    let router: Router = router.layer(axum::middleware::from_fn(one_host));
+    let mut request = Request::new(Body::empty());
+    *request.version_mut() = version;
+    *request.uri_mut() = path.parse().unwrap();
+    for &host in hosts {
+        request.headers_mut().append("host", HeaderValue::from_static(host));
+    }
+    let response = router.oneshot(request).await.unwrap();
+    let status = response.status();
+    let body = to_bytes(response.into_body(), 1 << 16).await.unwrap();
+    (status, String::from_utf8(body.to_vec()).unwrap())
 }

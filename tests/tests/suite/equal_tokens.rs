@@ -112,6 +112,23 @@ async fn tiny_model_cold_cached_fetched_and_batched() {
 }
 
 #[tokio::test]
+async fn tiny_model_equal_prompts_at_once() {
+    let cluster = Cluster::plain(&tiny(), 1).await;
+    let text = text(92, 3000);
+    let calls = vec![call(&cluster, 0, &text, "once"); 6];
+    let runs = futures::future::join_all(calls.iter().map(|call| cluster.answer(call))).await;
+    let prompt = runs[0].prompt_tokens;
+    let computed: u64 = runs.iter().map(|run| run.computed).sum();
+    assert!(computed < prompt + 6 * BLOCK, "computed once, but for the last block: {computed}");
+    // And as one that nobody shares.
+    let alone = cluster.answer(&call(&cluster, 0, &text, "alone")).await;
+    assert_eq!(alone.computed, prompt);
+    for run in &runs {
+        assert_eq!(run.token_ids, alone.token_ids);
+    }
+}
+
+#[tokio::test]
 async fn tiny_model_with_blocks_that_arrive_while_prefill_runs() {
     // Node 0 sends 64 KB/s, 1 KiB a token. Node 1 believes in a fast path and in a prefill of
     // 4,000 tokens a second, so it fetches, waits about a second and goes on alone.

@@ -60,6 +60,23 @@ async fn it_starts_without_a_model_and_streams() {
     assert_eq!((run.completion_tokens, run.finish.as_str()), (65, "stop"), "{run:?}");
 }
 
+/// Agents that begin together send equal prompts together, and from several nodes.
+#[tokio::test]
+async fn equal_cold_prompts_at_once_are_computed_once() {
+    const CALLS: usize = 32;
+    let cluster = cluster(2, FAST).await;
+    for (round, entries) in [1, 2].into_iter().enumerate() {
+        let text = text(100 + round as u64, 6000);
+        let calls: Vec<_> = (0..CALLS).map(|n| cluster.call(n % entries, &text)).collect();
+        let runs = futures::future::join_all(calls.iter().map(|call| cluster.answer(call))).await;
+        let prompt = runs[0].prompt_tokens;
+        let computed: u64 = runs.iter().map(|run| run.computed).sum();
+        let nodes: std::collections::BTreeSet<_> = runs.iter().map(|r| &r.serving_node).collect();
+        let most = nodes.len() as u64 * prompt + CALLS as u64 * BLOCK;
+        assert!(computed <= most, "{computed} of {prompt} each, on {} nodes", nodes.len());
+    }
+}
+
 #[tokio::test]
 async fn a_script_plays_raw_output_with_split_markers() {
     let call = json!({"name": "look", "arguments": {"at": "the sea"}}).to_string();

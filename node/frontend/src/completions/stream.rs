@@ -66,7 +66,7 @@ impl Writer for CompletionWriter {
         out.push_str("data: [DONE]\n\n");
     }
 
-    fn failed(&mut self, error: &ApiError, out: &mut String) {
+    fn failed(&mut self, error: &ApiError, _: &Usage, out: &mut String) {
         event(None, &error.body(Dialect::OpenAi, &self.frame.request, true), out);
         out.push_str("data: [DONE]\n\n");
     }

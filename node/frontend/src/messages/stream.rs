@@ -119,7 +119,7 @@ impl Writer for MessagesWriter {
         event(Some("message_stop"), &json!({ "type": "message_stop" }), out);
     }
 
-    fn failed(&mut self, error: &ApiError, out: &mut String) {
+    fn failed(&mut self, error: &ApiError, _: &Usage, out: &mut String) {
         event(Some("error"), &error.body(Dialect::Anthropic, &self.frame.request, true), out);
     }
 }

@@ -88,11 +88,11 @@ impl Writer for ResponsesWriter {
         self.tell(kind, &response, out);
     }
 
-    fn failed(&mut self, error: &ApiError, out: &mut String) {
+    fn failed(&mut self, error: &ApiError, usage: &Usage, out: &mut String) {
         let mut sink = Numbered { sequence: &mut self.sequence, out };
         self.items.end(&self.frame, true, &mut sink);
         let error = json!({ "code": error.response_code(), "message": error.message });
-        let response = self.frame.object(Status::Failed(&error), &self.items.done);
+        let response = self.frame.object(Status::Failed(&error, usage), &self.items.done);
         self.tell("response.failed", &response, out);
     }
 }

@@ -160,7 +160,7 @@ fn any_pieces_make_a_stream_that_says_what_the_whole_answer_says() {
                 }
             }
             if fails {
-                writer.failed(&ApiError::new(Kind::Failed, "the engine died"), &mut out);
+                writer.failed(&ApiError::new(Kind::Failed, "the engine died"), &usage, &mut out);
                 assert_failed(endpoint, &out);
             } else {
                 let speech = speech(endpoint, with_usage);
@@ -189,6 +189,9 @@ fn assert_failed(endpoint: Endpoint, out: &str) {
         let data: Value = serde_json::from_str(data).unwrap();
         let error =
             if name == "response.failed" { &data["response"]["error"] } else { &data["error"] };
+        if name == "response.failed" {
+            assert_eq!(data["response"]["usage"]["output_tokens"], 3, "what had come: {data}");
+        }
         error["message"] == "the engine died"
     };
     assert_eq!(events.iter().filter(|event| told(event)).count(), 1, "{out}");

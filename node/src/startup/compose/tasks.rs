@@ -124,6 +124,9 @@ async fn follow_news(
             News::Allow(cert) => {
                 let member = cert.node;
                 node.roster.admit(*cert);
+                if !is_seen(&node, &member) {
+                    node.catalog.hear();
+                }
                 remember(&node, &member).await;
             }
             News::Disallow(member) => node.roster.expel(&member),
@@ -154,6 +157,10 @@ async fn follow_news(
             News::JumpPast(counter) => jump_past(&node, counter),
         }
     }
+}
+
+fn is_seen(node: &Node, member: &NodeId) -> bool {
+    node.views.read().unwrap_or_else(PoisonError::into_inner).contains_key(member)
 }
 
 /// Keeps the transfer agent's paths in step with a member's life.
