@@ -121,7 +121,11 @@ impl Book {
         self.losses += 1;
         for (id, story) in &mut self.stories {
             let allowed = |copy: &Record| story.allows(content(copy), now);
-            let is_kept = story.allows(None, now) || copies(id).iter().any(allowed);
+            let copies = copies(id);
+            // Where nothing is left, what was deleted is away. But an older write may be left when the
+            // deletion is lost.
+            let is_away = copies.is_empty() && story.allows(None, now);
+            let is_kept = is_away || copies.iter().any(allowed);
             story.is_void |= !is_kept;
         }
     }

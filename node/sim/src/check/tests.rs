@@ -1,12 +1,16 @@
 //! Each checker alone, on what it must take and what it must not.
 
 use super::*;
+use crate::clerks::Wish;
 use protocol::block::{Generation, SlotId, SlotRef};
 use protocol::event::{BlockEvent, Holder, MemberState, MemberView};
 use protocol::hash::PrefixHash;
 use protocol::id::{EngineId, Incarnation, NodeId, RequestId};
 use protocol::op::{Grant, LeaseId, OpId};
+use protocol::state::{Kept, Record, RecordId, RecordKey, RecordKind, Version};
+use protocol::time::{Span, Time};
 use router::admission::{Arrival, In, Out};
+use state::{Answer, Deleted};
 
 const ENGINE: EngineId = EngineId(0);
 
@@ -124,4 +128,39 @@ fn regret_is_the_share_above_the_best() {
 fn the_limit_of_a_disk_is_a_limit() {
     assert!(disk::Disks::room(4096, 4096).is_ok());
     assert!(disk::Disks::room(4097, 4096).is_err());
+}
+
+/// A write and its deletion, both safe; `copies` are left when a disk is lost, then the old write is
+/// found at rest.
+fn revived_after(copies: &[Record]) -> Result<(), String> {
+    let mut book = records::Book::new(&Scenario { nodes: 3, ..Scenario::default() });
+    let (old, gone) = (copy(1, false), copy(2, true));
+    book.begins(Time(10), 1, old.id, &Wish::Put(old.value.clone()));
+    let two = [old.clone(), old.clone()];
+    book.ends(Time(20), 1, &Answer::Put(Ok(Kept::Safe)), &two, true).unwrap();
+    book.begins(Time(30), 2, old.id, &Wish::Delete);
+    let answer = Answer::Deleted(Ok(Deleted::Gone(Kept::Safe)));
+    book.ends(Time(40), 2, &answer, &[gone.clone(), gone], true).unwrap();
+    book.disk_lost(Time(50), |_| copies.to_vec());
+    book.at_rest(&old.id, std::slice::from_ref(&old))
+}
+
+fn copy(counter: u64, deleted: bool) -> Record {
+    let key = RecordKey { place: [1; 16], name: [2; 16] };
+    Record {
+        id: RecordId { key, kind: RecordKind::Response },
+        version: Version { counter, writer: NodeId([1; 32]), write: 1 },
+        deleted,
+        ttl: Span::secs(60),
+        value: if deleted { Vec::new() } else { vec![7; 9] },
+    }
+}
+
+#[test]
+fn a_deletion_is_promised_while_a_disk_has_it_or_nothing_is_left() {
+    revived_after(&[]).unwrap_err();
+    revived_after(&[copy(2, true)]).unwrap_err();
+    revived_after(&[copy(2, true), copy(1, false)]).unwrap_err();
+    // It is lost, and the old write is not.
+    revived_after(&[copy(1, false)]).unwrap();
 }
