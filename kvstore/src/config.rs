@@ -67,7 +67,7 @@ pub struct Limits {
     pub stage_share: u32,
     /// Prefetches at once.
     pub prefetches: usize,
-    /// A request waits no longer than this for the prefill of others.
+    /// A request waits no longer than this for the prefill of another one that comes no further.
     pub prefill_wait: Span,
     /// What a refused request is told to wait.
     pub retry_after: Span,
@@ -77,7 +77,8 @@ impl Default for Limits {
     /// 4,096 leases, 32 claims per request, pins up to 2 h, claims for 10 min, imports 10 s,
     /// fetches up to 30 s, 1,024 reads of up to 30 s, retry after 500 ms; NVMe: 64 writes at once,
     /// 8,192 waiting, 65,536 ghosts, reads within 2 s (at least 250 ms), an eighth of DRAM for
-    /// peers' reads and as much for at most 64 prefetches; another's prefill is awaited for 30 s.
+    /// peers' reads and as much for at most 64 prefetches; another's prefill is awaited until it
+    /// stands still for 30 s.
     fn default() -> Self {
         Self {
             leases: 4096,

@@ -2,7 +2,7 @@
 //!
 //! A request that would compute blocks which another one on its engine is about to compute waits
 //! for them without slots, and then finds them in the engine. It does not wait where that may cost
-//! more than it saves, not for one of less priority, and not for ever.
+//! more than it saves, not for one of less priority, and no longer while that one comes no further.
 
 use crate::lease::{Fill, Lease};
 use crate::messages::{Out, Prepare};
@@ -11,17 +11,13 @@ use protocol::hash::PrefixHash;
 #[cfg(test)]
 use protocol::id::EngineId;
 use protocol::op::LeaseId;
-use protocol::time::{Span, Time};
+use protocol::time::Time;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What an engine may compute at one go, in tokens: so much beyond the common blocks may be done
 /// before they are told of.
 const CHUNK: u32 = 2048;
-/// A follower waits so many times as long as computing should take its leader, and never less than
-/// `PATIENCE_MIN`.
-const PATIENCE: u64 = 4;
-const PATIENCE_MIN: Span = Span::secs(2);
 
 /// A request that waits.
 #[derive(Debug)]
@@ -31,9 +27,9 @@ struct Follower {
     leader: LeaseId,
     /// Blocks that both prompts begin with.
     shared: usize,
-    /// When it came.
-    since: Time,
-    /// When it goes on by itself.
+    /// Blocks that the leader had in the engine when they were counted last.
+    seen: usize,
+    /// When they are counted again. If they are not more by then, it goes on by itself.
     until: Time,
 }
 
@@ -133,11 +129,20 @@ impl Lease {
 impl Store {
     /// A request asks for slots: it is answered, or waits for another's prefill.
     pub(crate) fn prepare(&mut self, now: Time, prepare: Box<Prepare>, out: &mut Vec<Out>) {
-        let Some((leader, shared, until)) = self.leader(now, now, &prepare) else {
-            return self.grant_or_refuse(now, &prepare, out);
+        match self.follow(now, prepare) {
+            Ok(()) => self.counters.prefill_waits += 1,
+            Err(prepare) => self.grant_or_refuse(now, &prepare, out),
+        }
+    }
+
+    /// Lets a request wait, if there is what it should wait for.
+    fn follow(&mut self, now: Time, prepare: Box<Prepare>) -> Result<(), Box<Prepare>> {
+        let Some((leader, shared, seen)) = self.leader(&prepare) else {
+            return Err(prepare);
         };
-        self.counters.prefill_waits += 1;
-        self.flights.insert(Follower { prepare, leader, shared, since: now, until });
+        let until = now + self.limits.prefill_wait;
+        self.flights.insert(Follower { prepare, leader, shared, seen, until });
+        Ok(())
     }
 
     /// Answers those that need not wait any more, in the order in which they came. What the next
@@ -147,24 +152,27 @@ impl Store {
             && until <= now
             && let Some(late) = self.flights.take(id)
         {
+            let has = self.leases.get(&late.leader).map_or(0, |lease| lease.frontier);
+            if has > late.seen {
+                let until = now + self.limits.prefill_wait;
+                self.flights.insert(Follower { seen: has, until, ..late });
+                continue;
+            }
             self.counters.prefill_waits_late += 1;
             self.grant_or_refuse(now, &late.prepare, out);
         }
         let mut landed = std::mem::take(&mut self.flights.landed);
         landed.sort_unstable_by_key(|follower| follower.prepare.lease);
-        for Follower { prepare, since, .. } in landed {
-            match self.leader(now, since, &prepare) {
-                Some((leader, shared, until)) => {
-                    self.flights.insert(Follower { prepare, leader, shared, since, until });
-                }
-                None => self.grant_or_refuse(now, &prepare, out),
+        for Follower { prepare, .. } in landed {
+            if let Err(prepare) = self.follow(now, prepare) {
+                self.grant_or_refuse(now, &prepare, out);
             }
         }
     }
 
-    /// Whose prefill a request that came at `since` should wait for: how many blocks they share, and
-    /// until when.
-    fn leader(&self, now: Time, since: Time, prepare: &Prepare) -> Option<(LeaseId, usize, Time)> {
+    /// Whose prefill a request should wait for: how many blocks they share, and how many of its blocks
+    /// are in the engine.
+    fn leader(&self, prepare: &Prepare) -> Option<(LeaseId, usize, usize)> {
         let id = &prepare.lease;
         let full = self.leases.len() + self.flights.len() >= self.limits.leases;
         if full || self.leases.contains_key(id) || self.flights.contains(id) {
@@ -180,12 +188,7 @@ impl Store {
         if self.is_elsewhere(prepare, state, lease.block(open as u32)?.name?, open) {
             return None;
         }
-        let blocks = u32::try_from(shared - lease.frontier).unwrap_or(u32::MAX);
-        let most = since + self.limits.prefill_wait;
-        let until = state.compute(blocks).map_or(most, |span| {
-            most.min(now + Span(span.0.saturating_mul(PATIENCE)).max(PATIENCE_MIN))
-        });
-        (until > now).then_some((leader, shared, until))
+        Some((leader, shared, lease.frontier))
     }
 
     /// Whether block `index` need not be computed: the engine has it, or it can be brought in.

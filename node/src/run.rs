@@ -72,6 +72,7 @@ pub(crate) async fn start(
     let ticket = tokio::select! {
         ticket = node.queue.enter(prompt, placed) => Arc::new(ticket?),
         () = sink.closed() => return Err(Refusal::Gone),
+        () = node.stop.cancelled() => return Err(Refusal::Gone),
     };
     let run = Run { node: node.clone(), placed: placed.clone(), ticket, arrived };
     let items = run.submit(prompt, 0).await?;
@@ -248,11 +249,13 @@ async fn lease(
             claims: prompt.hints.claims.clone(),
             priority: prompt.hints.priority,
         }))));
-        match answer.await.map_err(|_| Refusal::Gone)? {
+        let answer = node.stop.run_until_cancelled(answer).await.ok_or(Refusal::Gone)?;
+        match answer.map_err(|_| Refusal::Gone)? {
             Ok(grant) => return Ok((grant, guard)),
             Err(Refusal::Busy { retry_after }) if since.elapsed() < SLOTS_WITHIN => {
                 drop(guard);
-                tokio::time::sleep(Duration::from_nanos(retry_after.0)).await;
+                let pause = tokio::time::sleep(Duration::from_nanos(retry_after.0));
+                node.stop.run_until_cancelled(pause).await.ok_or(Refusal::Gone)?;
             }
             Err(refusal) => return Err(refusal),
         }

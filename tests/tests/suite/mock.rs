@@ -1,9 +1,9 @@
 //! The mock engine on real nodes: without a model, with scripts, with real bytes between nodes.
 
-use crate::kit::{Cluster, binary, http};
+use crate::kit::{Cluster, binary, eventually, http};
 use crate::prompts::text;
 use crate::stream::{Stream, body};
-use load::client::{Client, Dialect};
+use load::client::{CallError, Client, Dialect};
 use load::fleet::{Fleet, FleetOptions};
 use load::talk::{Conversation, Preamble, Tool};
 use serde_json::{Value, json};
@@ -75,6 +75,32 @@ async fn equal_cold_prompts_at_once_are_computed_once() {
         let most = nodes.len() as u64 * prompt + CALLS as u64 * BLOCK;
         assert!(computed <= most, "{computed} of {prompt} each, on {} nodes", nodes.len());
     }
+}
+
+#[tokio::test]
+async fn those_who_wait_for_another_hear_that_the_node_stops() {
+    const SLOW: &str = "[dram]\nmib = 64\n[engine.mock]\nspeedup = 0.01\n";
+    let mut cluster = cluster(1, SLOW).await;
+    let (text, client) = (text(7, 20_000), cluster.client.clone());
+    let calls: Vec<_> = (0..5).map(|_| cluster.call(0, &text)).collect();
+    let calls = calls.into_iter().map(|call| {
+        let client = client.clone();
+        tokio::spawn(async move { client.call(&call).await })
+    });
+    let running: Vec<_> = calls.collect();
+    eventually("four wait for the fifth", async || {
+        (cluster.metrics(0).await["dynamo_node_prefill_waiting"] == 4.0).then_some(())
+    })
+    .await;
+    cluster.fleet.node(0).terminate().unwrap();
+    for call in running {
+        let outcome = call.await.unwrap();
+        let error = outcome.error.expect("it was not answered");
+        let told = matches!(error, CallError::Refused { status: 503, .. } | CallError::Failed(_));
+        assert!(told, "{error:?}");
+    }
+    let exit = cluster.fleet.node_mut(0).wait_exit(Duration::from_secs(20)).await.unwrap();
+    assert!(exit.success(), "{exit}");
 }
 
 #[tokio::test]
