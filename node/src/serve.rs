@@ -19,8 +19,8 @@ use tokio::time::{Instant, sleep};
 pub(crate) const STREAM_ITEMS: usize = 64;
 /// Longest wait for a client to take an item. All room between it and the engine is full by then,
 /// its socket's too, and its request holds a seat and slots that others wait for. A socket tells of
-/// room only when about a megabyte has gone, so a client that is megabytes behind and very slow looks
-/// like one that takes nothing.
+/// room only when a good part of the send buffer has gone, so a client of a few kB/s looks like one
+/// that takes nothing.
 pub(crate) const TAKEN_WITHIN: Duration = Duration::from_secs(60);
 /// The same while others wait for the seat.
 const TAKEN_WITHIN_WHILE_WANTED: Duration = Duration::from_secs(10);

@@ -341,25 +341,31 @@ fn claims_survive_a_restart_with_the_time_that_remains() {
     world.settle();
 }
 
-#[test]
-fn what_reached_its_legal_end_while_it_was_written_is_forgotten() {
-    let mut world = World::new(with_disk());
-    let tokens = prompt(1, 40);
-    let mut ask = world.ask(&tokens, 1);
+/// A prompt on its way to disk; its first block has 5 s to live.
+fn writing_bounded(world: &mut World, tokens: &[protocol::hash::Token]) -> LeaseId {
+    let mut ask = world.ask(tokens, 1);
     let bound = Claim { max_age: Some(Span::secs(5)), ..claim(None, None) };
     ask.claims.push(RangeClaim { start: 0, end: 16, claim: bound });
-    let grant = world.prepare(&tokens, ask).unwrap();
+    let grant = world.prepare(tokens, ask).unwrap();
     world.submit(grant.lease);
     while world.compute(grant.lease, false) {}
     while !world.engine_ops.is_empty() {
         world.perform(0, true);
     }
+    grant.lease
+}
+
+#[test]
+fn what_reached_its_legal_end_while_it_was_written_is_forgotten() {
+    let mut world = World::new(with_disk());
+    let tokens = prompt(1, 40);
+    let lease = writing_bounded(&mut world, &tokens);
     world.advance(Span::secs(6));
     world.perform_disk(1, 0);
     world.perform_disk(0, 0);
     assert_eq!((world.run(Name::Nvme, &tokens), world.disk.records.len()), (0, 0));
     assert_eq!(world.counters().nvme_orphans, 2);
-    world.release(grant.lease);
+    world.release(lease);
     world.settle();
 }
 
@@ -367,16 +373,8 @@ fn what_reached_its_legal_end_while_it_was_written_is_forgotten() {
 fn a_parent_that_comes_again_while_its_child_is_written_leaves_no_slot_held() {
     let mut world = World::new(with_disk());
     let tokens = prompt(1, 40);
-    let mut ask = world.ask(&tokens, 1);
-    let bound = Claim { max_age: Some(Span::secs(5)), ..claim(None, None) };
-    ask.claims.push(RangeClaim { start: 0, end: 16, claim: bound });
-    let grant = world.prepare(&tokens, ask).unwrap();
-    world.submit(grant.lease);
-    while world.compute(grant.lease, false) {}
-    while !world.engine_ops.is_empty() {
-        world.perform(0, true);
-    }
-    world.release(grant.lease);
+    let lease = writing_bounded(&mut world, &tokens);
+    world.release(lease);
     world.perform_disk(0, 0);
     let child = world.disk.pending.pop().unwrap();
     assert_eq!(world.run(Name::Nvme, &tokens), 1);

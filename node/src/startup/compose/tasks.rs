@@ -124,7 +124,7 @@ async fn follow_news(
             News::Allow(cert) => {
                 let member = cert.node;
                 node.roster.admit(*cert);
-                if !is_seen(&node, &member) {
+                if member != node.id && !is_seen(&node, &member) {
                     node.catalog.hear();
                 }
                 remember(&node, &member).await;
